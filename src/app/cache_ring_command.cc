@@ -8,14 +8,12 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "tailcast/app/cell_session.h"
 #include "tailcast/app/command.h"
 #include "tailcast/app/file_lock.h"
-#include "tailcast/base/scope.h"
 #include "tailcast/base/status.h"
 #include "tailcast/base/strong.h"
 #include "tailcast/base/time.h"
@@ -209,15 +207,13 @@ int Reshard(const RingOptions& options) {
   v1::ChangeRingRequest request;
   request.set_cancel(options.cancel);
   for (const std::string& name : options.replicas) request.add_replicas(name);
-  std::optional<Result<v1::ChangeRingReply>> reply;
-  const Scope scope;
-  (*session)->client().ChangeRing(
-      request, scope.Bind([&](Result<v1::ChangeRingReply> r) { reply.emplace(std::move(r)); }));
-  (*session)->Until([&] { return reply.has_value(); });
-  if (!reply->ok()) return Fail(reply->status());
+  const auto reply = (*session)->Call<Result<v1::ChangeRingReply>>(
+      [&](auto done) { (*session)->client().ChangeRing(request, std::move(done)); },
+      "`tailcast cache ring` shows the ring");
+  if (!reply.ok()) return Fail(reply.status());
   const auto now = [&] { return cell::MetadataRing((*session)->client().view()); };
   if (!options.no_wait) {
-    const uint64_t begun = (*reply)->configuration_id();
+    const uint64_t begun = reply->configuration_id();
     const Status done =
         Follow(**session, End(options, **session), [begun](const v1::CellView& view) {
           return view.metadata_ring().configuration_id() >= begun && IsSettledAndWhole(view);

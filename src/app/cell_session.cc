@@ -1,10 +1,25 @@
 #include "tailcast/app/cell_session.h"
 
-#include <optional>
-
-#include "tailcast/base/scope.h"
+#include "tailcast/rpc/plain_reason.h"
 
 namespace tailcast::app {
+namespace {
+
+// A call was on its way, and nobody said what became of it ("ADDRESS: the connection was closed").
+// A scheduler that answers says what it did; where none is reached nothing was done.
+bool IsUnanswered(const Status& status) {
+  if (IsCancelled(status)) return true;
+  std::string_view address = status.message();
+  for (const std::string_view reason :
+       {rpc::kConnectionClosed, rpc::kServerEnds, rpc::kNoAnswerInTime}) {
+    if (!address.ends_with(reason)) continue;
+    address.remove_suffix(reason.size());
+    return address.ends_with(": ") && address.find(' ') == address.size() - 1;
+  }
+  return false;
+}
+
+}  // namespace
 
 Result<std::unique_ptr<CellSession>> CellSession::Open(const CellOptions& options) {
   TAILCAST_ASSIGN_OR_RETURN(const std::string scheduler, options.Find());
@@ -17,12 +32,15 @@ Result<std::unique_ptr<CellSession>> CellSession::OpenAt(const std::string& sche
   session->connector_ = rpc::MakeGrpcConnector(session->loop_);
   session->client_ =
       std::make_unique<cell::CellClient>(session->loop_, *session->connector_, scheduler, "");
-  std::optional<Status> started;
-  const Scope scope;
-  session->client_->Start(timeout, scope.Bind([&](Status s) { started = std::move(s); }));
-  session->Until([&] { return started.has_value(); });
-  if (!started->ok()) return *started;
+  TAILCAST_RETURN_IF_ERROR(session->Call<Status>(
+      [&](Callback<void(Status)> done) { session->client_->Start(timeout, std::move(done)); }));
   return session;
+}
+
+Status CellSession::WithLook(const Status& status, std::string_view look) {
+  if (look.empty() || !IsUnanswered(status)) return status;
+  return {status.code(),
+          status.message() + "; whether it was done is not known: " + std::string(look)};
 }
 
 Status CellSession::WaitForStream(const std::string& name, Duration timeout) {

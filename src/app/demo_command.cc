@@ -28,7 +28,6 @@
 #include "tailcast/app/deployment.h"
 #include "tailcast/app/reroute.h"
 #include "tailcast/app/terminal.h"
-#include "tailcast/base/scope.h"
 #include "tailcast/cell/process_config.h"
 
 namespace tailcast::app {
@@ -207,15 +206,12 @@ int RunDemo(const DemoOptions& options) {
     v1::StreamConfig stream;
     stream.set_name(kDemoStream);
     stream.set_shards(1);
-    std::optional<Result<v1::StreamConfig>> made;
-    const Scope scope;
-    (*session)->client().CreateStream(
-        stream, scope.Bind([&](Result<v1::StreamConfig> r) { made.emplace(std::move(r)); }));
-    (*session)->Until([&] { return made.has_value(); });
-    if (!made->ok()) return Fail(made->status());
-    const Status known = WaitForStreamEverywhere(*deployment, **made, Duration::Seconds(20));
+    const auto made = (*session)->Call<Result<v1::StreamConfig>>(
+        [&](auto done) { (*session)->client().CreateStream(stream, std::move(done)); });
+    if (!made.ok()) return Fail(made.status());
+    const Status known = WaitForStreamEverywhere(*deployment, *made, Duration::Seconds(20));
     if (!known.ok()) return Fail(known);
-    tree.edges = TreeOf(**made).edges;
+    tree.edges = TreeOf(*made).edges;
   }
 
   std::atomic<bool> stop{false};

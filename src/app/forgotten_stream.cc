@@ -8,7 +8,6 @@
 
 #include "tailcast/app/cell_session.h"
 #include "tailcast/app/deployment.h"
-#include "tailcast/base/scope.h"
 #include "tailcast/cell/topology.h"
 #include "tailcast/stream/message_ids.h"
 
@@ -35,11 +34,9 @@ Result<std::vector<DeploymentCell>> CellsOf(const CellOptions& options) {
 }
 
 Status RemoveIn(CellSession& session, const v1::StreamConfig& stream) {
-  std::optional<Status> done;
-  const Scope scope;
-  session.client().ForgetStream(stream, scope.Bind([&](Status s) { done = std::move(s); }));
-  session.Until([&] { return done.has_value(); });
-  return *done;
+  return session.Call<Status>(
+      [&](auto done) { session.client().ForgetStream(stream, std::move(done)); },
+      "`tailcast stream list --cluster` shows whether it is still there");
 }
 
 std::string Join(const std::string& text, const std::string& name) {

@@ -1,11 +1,9 @@
 #include "tailcast/app/reroute.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "tailcast/base/nearest.h"
-#include "tailcast/base/scope.h"
 #include "tailcast/base/strong.h"
 #include "tailcast/cell/topology.h"
 #include "tailcast/node/topology_graph.h"
@@ -175,13 +173,13 @@ Result<Rerouted> Reroute(CellSession& session, const RerouteRequest& request) {
     if (process.role() == v1::ROLE_SCHEDULER) scheduler = process.rpc_address();
   }
   auto client = session.connector().MakeClient(scheduler, "");
-  std::optional<Result<std::string>> answer;
-  const Scope scope;
-  client->Call("/tailcast.v1.Peer/InstallStream", install.SerializeAsString(),
-               Duration::Seconds(10),
-               scope.Bind([&](Result<std::string> r) { answer.emplace(std::move(r)); }));
-  session.Until([&] { return answer.has_value(); });
-  if (!answer->ok()) return answer->status();
+  const auto answer = session.Call<Result<std::string>>(
+      [&](auto done) {
+        client->Call("/tailcast.v1.Peer/InstallStream", install.SerializeAsString(),
+                     Duration::Seconds(10), std::move(done));
+      },
+      "`tailcast stream describe` shows the tree");
+  if (!answer.ok()) return answer.status();
   return result;
 }
 

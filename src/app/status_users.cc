@@ -1,12 +1,10 @@
 #include "tailcast/app/status_users.h"
 
-#include <optional>
 #include <string>
 #include <utility>
 
 #include <nlohmann/json.hpp>
 
-#include "tailcast/base/scope.h"
 #include "tailcast/cell/user_table.h"
 
 namespace tailcast::app {
@@ -15,17 +13,14 @@ using nlohmann::json;
 
 void AddUsers(CellSession& session, const std::string& stream, json& cell) {
   json& users = cell["users"] = json::array();
-  std::optional<Result<v1::ListUsersReply>> list;
-  const Scope scope;
-  session.client().ListUsers(
-      scope.Bind([&](Result<v1::ListUsersReply> reply) { list.emplace(std::move(reply)); }));
-  session.Until([&] { return list.has_value(); });
-  if (!list->ok()) {
-    cell["users_error"] = list->status().message();
+  const auto list = session.Call<Result<v1::ListUsersReply>>(
+      [&](auto done) { session.client().ListUsers(std::move(done)); });
+  if (!list.ok()) {
+    cell["users_error"] = list.status().message();
     return;
   }
-  cell["users_full"] = (*list)->rows_size() >= cell::kUsersMax;
-  for (const v1::ListUsersReply::Row& row : (*list)->rows()) {
+  cell["users_full"] = list->rows_size() >= cell::kUsersMax;
+  for (const v1::ListUsersReply::Row& row : list->rows()) {
     const v1::User& user = row.user();
     if (!stream.empty() && user.stream() != stream) continue;
     json& one = users.emplace_back(

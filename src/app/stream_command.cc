@@ -19,7 +19,6 @@
 #include "tailcast/app/forgotten_stream.h"
 #include "tailcast/app/reroute.h"
 #include "tailcast/app/retention_options.h"
-#include "tailcast/base/scope.h"
 #include "tailcast/cell/topology.h"
 #include "tailcast/copytree/render.h"
 #include "tailcast/stream/message_ids.h"
@@ -124,12 +123,10 @@ int Create(const StreamOptions& options) {
     if (!retention.ok()) return Fail(retention.status());
     *stream.mutable_retention() = *retention;
   }
-  std::optional<Result<v1::StreamConfig>> made;
-  const Scope scope;
-  (*session)->client().CreateStream(
-      stream, scope.Bind([&](Result<v1::StreamConfig> r) { made.emplace(std::move(r)); }));
-  (*session)->Until([&] { return made.has_value(); });
-  if (!made->ok()) return Fail(made->status());
+  const auto made = (*session)->Call<Result<v1::StreamConfig>>(
+      [&](auto done) { (*session)->client().CreateStream(stream, std::move(done)); },
+      "`tailcast stream list` shows whether the stream is there");
+  if (!made.ok()) return Fail(made.status());
   std::vector<DeploymentCell> cells;
   if (options.cell.dir.empty()) {
     const auto scheduler = options.cell.Find();
@@ -137,13 +134,13 @@ int Create(const StreamOptions& options) {
   } else {
     const auto deployment = Deployment::Read(options.cell.dir);
     if (!deployment.ok()) return Fail(deployment.status());
-    const Status known = WaitForStreamEverywhere(*deployment, **made, Duration::Seconds(10));
+    const Status known = WaitForStreamEverywhere(*deployment, *made, Duration::Seconds(10));
     if (!known.ok()) return Fail(known);
     cells = deployment->cells;
   }
-  Describe(**made);
+  Describe(*made);
   std::fflush(stdout);
-  WarnOfSmallCaches(cells, **made,
+  WarnOfSmallCaches(cells, *made,
                     options.expected_bytes_per_s
                         ? static_cast<double>(*options.expected_bytes_per_s)
                         : ExpectedRate((*session)->client().view(), options.name));
@@ -269,12 +266,10 @@ int Delete(const StreamOptions& options) {
                                         here + "'"));
   }
   if (Status sure = Confirm(options, *stream); !sure.ok()) return Fail(sure);
-  std::optional<Status> done;
-  const Scope scope;
-  (*session)->client().DeleteStream(stream::IdOf(*stream),
-                                    scope.Bind([&](Status s) { done = std::move(s); }));
-  (*session)->Until([&] { return done.has_value(); });
-  if (!done->ok()) return Fail(*done);
+  const Status done = (*session)->Call<Status>(
+      [&](auto then) { (*session)->client().DeleteStream(stream::IdOf(*stream), std::move(then)); },
+      "`tailcast stream list` shows whether the stream is still there");
+  if (!done.ok()) return Fail(done);
   std::printf("stream '%s' is deleted; cells that cannot be reached now are told later\n",
               options.name.c_str());
   return kExitDone;
@@ -302,14 +297,12 @@ int Retain(const StreamOptions& options) {
   v1::SetRetentionRequest request;
   request.set_name(options.name);
   *request.mutable_retention() = *retention;
-  std::optional<Result<v1::StreamConfig>> done;
-  const Scope scope;
-  (*session)->client().SetRetention(
-      request, scope.Bind([&](Result<v1::StreamConfig> r) { done.emplace(std::move(r)); }));
-  (*session)->Until([&] { return done.has_value(); });
-  if (!done->ok()) return Fail(done->status());
+  const auto done = (*session)->Call<Result<v1::StreamConfig>>(
+      [&](auto then) { (*session)->client().SetRetention(request, std::move(then)); },
+      "`tailcast stream describe` shows what is kept; it may be said again");
+  if (!done.ok()) return Fail(done.status());
   std::printf("stream '%s' keeps %s\n", options.name.c_str(),
-              RetentionText((*done)->retention()).c_str());
+              RetentionText(done->retention()).c_str());
   return kExitDone;
 }
 
@@ -324,16 +317,14 @@ int Trim(const StreamOptions& options) {
   request.set_incarnation(static_cast<uint64_t>(before->incarnation));
   request.set_shard(before->shard);
   request.set_before_byte(before->byte);
-  std::optional<Result<v1::TrimStreamReply>> done;
-  const Scope scope;
-  (*session)->client().TrimStream(
-      request, scope.Bind([&](Result<v1::TrimStreamReply> r) { done.emplace(std::move(r)); }));
-  (*session)->Until([&] { return done.has_value(); });
-  if (!done->ok()) return Fail(done->status());
+  const auto done = (*session)->Call<Result<v1::TrimStreamReply>>(
+      [&](auto then) { (*session)->client().TrimStream(request, std::move(then)); },
+      "say it again, which does no more than once");
+  if (!done.ok()) return Fail(done.status());
   std::printf("shard %d of stream '%s' will begin at byte %" PRId64 " (file %" PRId64
               "): whole files go, once every cell has them\n",
-              before->shard, options.name.c_str(), static_cast<int64_t>((*done)->first_byte()),
-              static_cast<int64_t>((*done)->floor_seq()));
+              before->shard, options.name.c_str(), static_cast<int64_t>(done->first_byte()),
+              static_cast<int64_t>(done->floor_seq()));
   return kExitDone;
 }
 

@@ -1,4 +1,5 @@
 #include "tailcast/rpc/grpc_rpc.h"
+#include "tailcast/rpc/plain_reason.h"
 
 #include <gtest/gtest.h>
 
@@ -154,7 +155,7 @@ TEST_F(GrpcRpc, AnswersOpenCallsWhenTheServerGoes) {
   ASSERT_TRUE(Until([&] { return !kept_.empty(); }));
   server_.reset();
   ASSERT_TRUE(Until([&] { return answer.has_value(); }));
-  EXPECT_TRUE(IsUnavailable(answer->status()));
+  EXPECT_EQ(answer->status(), UnavailableError(address_ + ": " + std::string(kServerEnds)));
   kept_[0](std::string("too late"));  // must be harmless
 }
 

@@ -17,6 +17,7 @@
 #include "tailcast/rpc/grpc_queue.h"
 #include "tailcast/rpc/grpc_rpc.h"
 #include "tailcast/rpc/grpc_stream.h"
+#include "tailcast/rpc/plain_reason.h"
 
 namespace tailcast::rpc {
 namespace internal {
@@ -97,7 +98,7 @@ class UnaryCall final : public std::enable_shared_from_this<UnaryCall> {
     waits_ = server_->admission.Enter();
     if (!waits_) return Reply(TooMuch());
     id_ = server_->calls.Add([weak = weak_from_this()] {
-      if (auto self = weak.lock()) self->Reply(UnavailableError("the server is shutting down"));
+      if (auto self = weak.lock()) self->Reply(UnavailableError(std::string(kServerEnds)));
     });
     std::lock_guard lock(server_->mu);
     if (!server_->closed) call_->stream.Read(&request_, read_.Out(shared_from_this()));
@@ -111,7 +112,7 @@ class UnaryCall final : public std::enable_shared_from_this<UnaryCall> {
     Answer(Answer&&) noexcept = default;
     Answer& operator=(Answer&&) = delete;
     ~Answer() {
-      if (call_ != nullptr) call_->Reply(UnavailableError("the server is shutting down"));
+      if (call_ != nullptr) call_->Reply(UnavailableError(std::string(kServerEnds)));
     }
     void Send(Result<std::string> result) {
       std::exchange(call_, nullptr)->Reply(std::move(result));

@@ -1,5 +1,7 @@
 #include "tailcast/rpc/plain_reason.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace tailcast::rpc {
@@ -10,13 +12,19 @@ constexpr std::string_view kOfTransport[] = {
     "failed to connect to all addresses",
     "DNS resolution failed",
     "Received http2 header",
-    "Socket closed",
-    "recvmsg:",
-    "Endpoint read failed",
-    "Connection reset by peer",
-    "Broken pipe",
     "Deadline Exceeded",
 };
+
+// And where there was one.
+constexpr std::string_view kOfConnection[] = {
+    "Socket closed", "recvmsg:", "Endpoint read failed", "Connection reset by peer", "Broken pipe",
+};
+
+template <size_t n>
+bool BeginsWithAny(std::string_view message, const std::string_view (&beginnings)[n]) {
+  return std::any_of(std::begin(beginnings), std::end(beginnings),
+                     [&](std::string_view beginning) { return message.starts_with(beginning); });
+}
 
 // The first one that is somewhere in the message says it.
 constexpr std::pair<std::string_view, std::string_view> kReasons[] = {
@@ -29,22 +37,16 @@ constexpr std::pair<std::string_view, std::string_view> kReasons[] = {
     {"No route to host", "there is no way to that address (no route to host)"},
     {"Connection timed out", "nobody answers at that address"},
     {"Timeout occurred", "nobody answers at that address"},
-    {"Deadline Exceeded", "no answer in time"},
+    {"Deadline Exceeded", kNoAnswerInTime},
     {"Received http2 header", "something else answers there"},
     {"Trying to connect an http1.x server", "something else answers there"},
-    {"Socket closed", "the connection was closed"},
-    {"Connection reset by peer", "the connection was closed"},
-    {"Broken pipe", "the connection was closed"},
 };
 
 }  // namespace
 
 std::string PlainReason(std::string_view message) {
-  bool of_transport = false;
-  for (const std::string_view beginning : kOfTransport) {
-    of_transport = of_transport || message.starts_with(beginning);
-  }
-  if (!of_transport) return std::string(message);
+  if (BeginsWithAny(message, kOfConnection)) return std::string(kConnectionClosed);
+  if (!BeginsWithAny(message, kOfTransport)) return std::string(message);
   for (const auto& [words, reason] : kReasons) {
     if (message.find(words) != std::string_view::npos) return std::string(reason);
   }

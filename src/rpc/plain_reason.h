@@ -12,4 +12,10 @@ namespace tailcast::rpc {
 // not say stays as it is.
 std::string PlainReason(std::string_view grpc_message);
 
+// What it says of a call that was on its way when it came to nothing: whether the server has done
+// what it was asked for is not known.
+inline constexpr std::string_view kConnectionClosed = "the connection was closed";
+inline constexpr std::string_view kServerEnds = "the server is shutting down";  // says the server
+inline constexpr std::string_view kNoAnswerInTime = "no answer in time";
+
 }  // namespace tailcast::rpc

@@ -27,6 +27,13 @@ TEST(PlainReasonTest, WhatGrpcSaysIsSaidForPeople) {
             "no connection (Too many open files)");
 }
 
+TEST(PlainReasonTest, AConnectionThatBreaksIsNoneThatCanNotBeMade) {
+  for (const char* said : {"Socket closed", "recvmsg:Connection reset by peer",
+                           "recvmsg:Connection timed out", "Endpoint read failed", "Broken pipe"}) {
+    EXPECT_EQ(PlainReason(said), kConnectionClosed);
+  }
+}
+
 TEST(PlainReasonTest, WhatAServerSaysStays) {
   for (const char* said : {"", "the scheduler is not ready", "cell b: Connection refused",
                            "no such method /tailcast.v1.X/Y"}) {
