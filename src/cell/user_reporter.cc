@@ -23,7 +23,7 @@ std::string HostName() {
 }  // namespace
 
 UserReporter::UserReporter(EventLoop& loop, CellClient& client, v1::User user, Look look)
-    : client_(client), user_(std::move(user)), look_(std::move(look)), next_(loop) {
+    : loop_(loop), client_(client), user_(std::move(user)), look_(std::move(look)), next_(loop) {
   user_.set_id(RandomSeed() | 1);
   user_.set_host(HostName());
   user_.set_pid(getpid());
@@ -33,7 +33,17 @@ UserReporter::UserReporter(EventLoop& loop, CellClient& client, v1::User user, L
 void UserReporter::Report() {
   next_.After(kUserReportInterval, scope_.Bind([this] { Report(); }));
   look_(user_);
+  reported_ = true;
   client_.ReportUser(user_, scope_.Bind([this](const Status& answer) { OnAnswer(answer); }));
+}
+
+void UserReporter::SayGoodBye(Callback<void()> done) {
+  next_.Cancel();
+  if (!std::exchange(reported_, false)) return loop_.Post(scope_.Bind(std::move(done)));
+  look_(user_);
+  user_.set_gone(true);
+  client_.ReportUser(user_,
+                     scope_.Bind([done = std::move(done)](const Status&) mutable { done(); }));
 }
 
 void UserReporter::OnAnswer(const Status& answer) {

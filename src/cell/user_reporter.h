@@ -7,6 +7,7 @@
 #include <functional>
 #include <string>
 
+#include "tailcast/base/callback.h"
 #include "tailcast/base/event_loop.h"
 #include "tailcast/base/scope.h"
 #include "tailcast/cell/cell_client.h"
@@ -25,14 +26,20 @@ class UserReporter {
   UserReporter(const UserReporter&) = delete;
   UserReporter& operator=(const UserReporter&) = delete;
 
+  // Reports no more; who has reported says good-bye. `done`: that has come to its end, however; not
+  // called if this ends before.
+  void SayGoodBye(Callback<void()> done);
+
  private:
   void Report();
   void OnAnswer(const Status& answer);
 
+  EventLoop& loop_;
   CellClient& client_;
   v1::User user_;
   const Look look_;
-  bool refused_ = false;  // and that was said
+  bool refused_ = false;   // and that was said
+  bool reported_ = false;  // and not said good-bye
   Timer next_;
   Scope scope_;
 };

@@ -81,6 +81,10 @@ Status UserTable::Report(MonotonicTime now, const v1::User& user) {
   if (known != rows_.end() && WhoOf(known->second.user) != WhoOf(user)) {
     return InvalidArgumentError("user.id is that of another host or process");
   }
+  if (user.gone()) {
+    rows_.erase(user.id());
+    return OkStatus();
+  }
   rows_[user.id()] = {user, now};
   if (static_cast<int64_t>(rows_.size()) > options_.rows_max) PushOut();
   return OkStatus();
@@ -101,6 +105,10 @@ void UserTable::PushOut() {
 void UserTable::Forget(MonotonicTime now) {
   std::erase_if(rows_,
                 [&](const auto& row) { return now - row.second.heard > options_.forget_after; });
+}
+
+void UserTable::ForgetStream(const std::string& stream) {
+  std::erase_if(rows_, [&](const auto& row) { return row.second.user.stream() == stream; });
 }
 
 v1::ListUsersReply UserTable::List(MonotonicTime now) {

@@ -1,13 +1,14 @@
 // Who says that it uses the cell (proto/users.proto): what `tailcast status` shows of producers and
-// consumers. Kept for a while, so that nobody has to say goodbye, and bounded: no more rows than
-// rows_max. Where there are more, the host that has most gives up the one that was heard longest
-// ago: one host that has many does not push out what others say.
+// consumers. Kept for a while, so that nobody has to say good-bye, though who can does; and
+// bounded: no more rows than rows_max. Where there are more, the host that has most gives up the
+// one that was heard longest ago: one host that has many does not push out what others say.
 //
 // A core: no clock, no I/O, one thread. All input from peers is checked; errors name the field.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -33,8 +34,12 @@ class UserTable {
   };
   explicit UserTable(Options options) : options_(options) {}
 
-  // It is there, again. InvalidArgument: a bad field, or the id of another host or process.
+  // It is there, again, or for the last time (v1::User::gone). InvalidArgument: a bad field, or the
+  // id of another host or process.
   Status Report(MonotonicTime now, const v1::User& user);
+  // The stream was deleted: nobody uses it any more. Who did not hear of it yet comes back with its
+  // next report.
+  void ForgetStream(const std::string& stream);
   // Those that were heard lately.
   v1::ListUsersReply List(MonotonicTime now);
   // How many of a kind.

@@ -58,6 +58,33 @@ TEST(UserTableTest, WhoSaysNothingForLongIsForgotten) {
   EXPECT_EQ(table.pushed_out(), 0);
 }
 
+TEST(UserTableTest, WhoSaysGoodByeIsNotListedAnyMore) {
+  UserTable table({});
+  v1::User gone = Consumer(1, "a");
+  gone.set_gone(true);
+  ASSERT_TRUE(table.Report(At(0), gone).ok()) << "of one that was not heard before";
+  EXPECT_THAT(Names(table, At(0)), ElementsAre());
+  ASSERT_TRUE(table.Report(At(0), Consumer(1, "a")).ok());
+  ASSERT_TRUE(table.Report(At(0), Consumer(2, "b")).ok());
+  v1::User forged = gone;
+  forged.set_host("other");
+  EXPECT_TRUE(IsInvalidArgument(table.Report(At(1), forged)));
+  EXPECT_THAT(Names(table, At(1)), ElementsAre("a", "b"));
+  ASSERT_TRUE(table.Report(At(1), gone).ok());
+  EXPECT_THAT(Names(table, At(1)), ElementsAre("b"));
+  EXPECT_EQ(table.Count(At(1), v1::User::CONSUMER), 1);
+}
+
+TEST(UserTableTest, AStreamThatIsDeletedHasNoUsers) {
+  UserTable table({});
+  v1::User other = Consumer(2, "b");
+  other.set_stream("t");
+  ASSERT_TRUE(table.Report(At(0), Consumer(1, "a")).ok());
+  ASSERT_TRUE(table.Report(At(0), other).ok());
+  table.ForgetStream("s");
+  EXPECT_THAT(Names(table, At(0)), ElementsAre("b"));
+}
+
 TEST(UserTableTest, WhatTellsOneFromAnotherIsNotShownAndIsNoneForOthers) {
   UserTable table({});
   v1::User mine = Consumer(1, "mine");

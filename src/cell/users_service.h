@@ -4,6 +4,8 @@
 // Threads: everything on the server's loop.
 #pragma once
 
+#include <string>
+
 #include "tailcast/base/event_loop.h"
 #include "tailcast/base/metrics.h"
 #include "tailcast/base/scope.h"
@@ -18,6 +20,9 @@ class UsersService {
   UsersService(EventLoop& loop, rpc::Server& server, MetricRegistry& metrics);
   UsersService(const UsersService&) = delete;
   UsersService& operator=(const UsersService&) = delete;
+
+  // It was deleted.
+  void ForgetStream(const std::string& stream) { table_.ForgetStream(stream); }
 
  private:
   void Report(const std::string& bytes, rpc::Responder respond);

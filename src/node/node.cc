@@ -276,6 +276,9 @@ Status Node::MakeScheduler() {
     RunAside([topology = topology_, stream, tree] { *tree = PlanTree(*topology, stream); },
              scope_.Bind([tree, done = std::move(done)]() mutable { done(std::move(*tree)); }));
   };
+  options.on_removed = [this](const std::string& stream) {
+    if (users_ != nullptr) users_->ForgetStream(stream);
+  };
   scheduler_ = std::make_unique<scheduler::SchedulerAgent>(
       *ports_.loop, *ports_.records, *ports_.connector, *ports_.metrics, std::move(options));
   scheduler_->Attach(*ports_.server);

@@ -37,6 +37,8 @@ namespace {
 constexpr Duration kShadowWaitMax = Duration::Seconds(2);
 // What it grants the shards to close beyond the caller's time.
 constexpr Duration kCloseGrace = Duration::Seconds(3);
+// What it waits for the scheduler to hear of the end.
+constexpr Duration kGoodByeWaitMax = Duration::Millis(200);
 // What a second Close waits for the first, at most: a number of nanoseconds still.
 constexpr Duration kCloseWaitMax = Duration::Seconds(int64_t{24} * 3600);
 // How often it is looked whether to hurry, and how long the loop may take to answer then.
@@ -114,6 +116,7 @@ class Producer::Impl {
     OnLoop([&] {
       const auto deleted = [this](const Status& why) {
         for (auto& [number, agent] : agents_) agent->OnDeleted(why);
+        reporter_->SayGoodBye(scope_.Bind([] {}));
       };
       watch_ = std::make_unique<cell::StreamWatch>(session_->cell(), stream::IdOf(config),
                                                    scope_.Bind(deleted));
@@ -171,6 +174,7 @@ class Producer::Impl {
     if (loop_ != nullptr) {
       if (timeout > Duration()) status = FlushShards(timeout, hurry);
       if (timeout > Duration() && status.ok()) status = CloseShards(timeout, hurry);
+      SayGoodBye();
       // A turn of its own each: nothing is destroyed inside its own callback.
       OnLoop([&] { EndShards(); });
       OnLoop([&] { session_.reset(); });
@@ -437,6 +441,16 @@ class Producer::Impl {
       if (wait(hurry ? std::min(deadline, step) : deadline)) return;
       if (ReadMonotonicClock() >= deadline || (hurry && hurry())) return;
     }
+  }
+
+  // So that nobody takes it for one that has trouble.
+  void SayGoodBye() {
+    const auto said = std::make_shared<std::promise<void>>();
+    OnLoop([&] {
+      if (reporter_ == nullptr) return said->set_value();
+      reporter_->SayGoodBye(scope_.Bind([said] { said->set_value(); }));
+    });
+    said->get_future().wait_for(std::chrono::microseconds(kGoodByeWaitMax.micros()));
   }
 
   // On the loop.

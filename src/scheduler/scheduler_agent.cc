@@ -282,6 +282,7 @@ void SchedulerAgent::OnStreamRemoved(const v1::StreamConfig& stream) {
   retention_->OnStreamRemoved(stream::IdOf(stream));
   applied_.erase(stream.name());
   peers_->Forget(stream.name());
+  if (options_.on_removed) options_.on_removed(stream.name());
   kLog.Info("cell ", options_.registry.cell, ": stream ", stream.name(), " is deleted");
   driver_->DoWorkSoon();
 }

@@ -56,6 +56,8 @@ struct SchedulerOptions {
   PlanTree plan_tree;
   // Steps of changes of trees, as they are carried out here; for tests. May be null.
   std::function<void(const StepTaken&)> on_step;
+  // A stream was deleted. May be null.
+  std::function<void(const std::string& stream)> on_removed;
   ReaderLinksOptions readers;  // the incarnation is filled in
   Duration peer_timeout = Duration::Seconds(5);
   Duration peer_retry = Duration::Millis(500);

@@ -86,6 +86,7 @@ class Users(SystemTest):
             user.send_signal(signal.SIGKILL)
         producer.stdin.close()
         self.assertEqual(producer.wait(timeout=30 * TIME_FACTOR), 0)
+        self.assertEqual(self.users("here"), [], "it has said good-bye")
         self.await_users("there", lambda users: not users)
 
     def test_a_name_that_is_none_is_refused(self):
@@ -93,6 +94,23 @@ class Users(SystemTest):
                           ("two\nlines", "control characters")):
             self.check_fails(2, ["--report-as", why], "consume", "--dir", self.up.dir, "--cluster", "here", "--stream",
                              "s", "--report-as", name)
+
+    def test_who_produced_a_deleted_stream_is_not_shown(self):
+        code, _, err = run("stream", "create", "--dir", self.up.dir, "--cluster", "here", "--stream", "gone")
+        self.assertEqual(code, 0, err)
+        producer = self.start("produce", "--dir", self.up.dir, "--stream", "gone")
+        producer.stdin.write(b"one\n")
+        producer.stdin.flush()
+
+        def of_it(users):
+            return [user for user in users if user["stream"] == "gone"]
+
+        self.await_users("here", of_it)
+        code, _, err = run("stream", "delete", "--dir", self.up.dir, "--stream", "gone", "--yes")
+        self.assertEqual(code, 0, err)
+        begun = time.monotonic()
+        self.await_users("here", lambda users: not of_it(users))
+        self.assertLess(time.monotonic() - begun, 8 * TIME_FACTOR, "not only because it was not heard for long")
 
 
 if __name__ == "__main__":
