@@ -149,7 +149,8 @@ typedef struct tailcast_producer_options {
   int64_t message_bytes_max;   /* headers included; default 16 MiB */
   int64_t open_timeout_ms;     /* default 30000 */
   int64_t give_up_ms; /* how long a disk that answers with errors is tried; default 60000 */
-  /* The disk begins to fail a shard: once until it works again. May be null. */
+  /* The disk begins to fail a shard, or the shard is at the limit of its retention: once until it
+     works again, or a file finds room at once. May be null. */
   void (*on_trouble)(void* context, tailcast_code code, const char* message);
   void* on_trouble_context;
   /* What publish waits for room, and publish_durably for the outcome, at most; default 60000, 7

@@ -359,10 +359,10 @@ class Producer::Impl {
   ProducerAgent::Hooks MakeHooks(int32_t number) {
     ProducerAgent::Hooks hooks;
     hooks.on_progress = scope_.Bind([this, number] { Feed(number); });
-    hooks.on_trouble = scope_.Bind([this, number](const Status& why) {
+    hooks.on_trouble = scope_.Bind([this, number](const Status& why, bool same) {
       intake_.SetTrouble(number, why);
       troubled_.insert(number);
-      if (options_.on_trouble) options_.on_trouble(why);
+      if (!same && options_.on_trouble) options_.on_trouble(why);
     });
     if (session_) {
       hooks.notify = scope_.Bind([this](const FileEvent& event, Callback<void(Status)> done) {

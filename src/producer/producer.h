@@ -77,7 +77,8 @@ struct Options {
   // that does not answer is waited for as long as it takes; Publish says so after publish_timeout.
   Duration give_up = Duration::Seconds(60);
   // Called when the primary layer begins to fail a shard, with what it says (a full disk: which,
-  // and how much is free), once until a file could be opened again. On the producer's thread, from
+  // and how much is free), once until a file could be opened again; of a shard that is at the limit
+  // of its retention once until a file finds room without waiting. On the producer's thread, from
   // Open until Close has returned. May be empty.
   std::function<void(const Status&)> on_trouble;
 };

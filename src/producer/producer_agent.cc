@@ -231,8 +231,8 @@ void ProducerAgent::OnOpenEvent(const OpenEffect& effect) {
   } else if (effect.kind == OpenEffect::Kind::kFailed) {
     Stop(effect.status);
   } else if (effect.kind == OpenEffect::Kind::kFull) {
-    core_.OnFull(effect.status);
-    TellTrouble();
+    const bool same = !core_.OnFull(effect.status);
+    TellTrouble(same);
     opener_->TryAgain(effect.wait);
     DoWork();
   } else {
@@ -245,9 +245,9 @@ void ProducerAgent::OnOpenEvent(const OpenEffect& effect) {
   }
 }
 
-void ProducerAgent::TellTrouble() {
+void ProducerAgent::TellTrouble(bool same) {
   if (std::exchange(told_trouble_, true)) return;
-  if (hooks_.on_trouble) hooks_.on_trouble(trouble());
+  if (hooks_.on_trouble) hooks_.on_trouble(trouble(), same);
 }
 
 void ProducerAgent::OnOpened(const stream::Stem& stem) {

@@ -92,8 +92,9 @@ class ProducerAgent {
     NotifyHook notify;
     // Room in the buffer again, or the state changed. May be empty.
     Callback<void()> on_progress;
-    // As trouble(), when it begins; it is tried again. May be empty.
-    Callback<void(Status)> on_trouble;
+    // As trouble(), when it begins; it is tried again. `same`: a shard at its limit, as before the
+    // current file; that was told. May be empty.
+    Callback<void(Status, bool same)> on_trouble;
   };
 
   ProducerAgent(const stream::CellPorts& ports, stream::ShardId shard, AgentOptions options,
@@ -174,7 +175,7 @@ class ProducerAgent {
   void WaitForReplicas();
   void Heartbeat();
   void PublishAgain();
-  void TellTrouble();
+  void TellTrouble(bool same = false);
   void Stop(const Status& status);
   void ReportLost(AppendCore::Lost lost, const Status& status) const;
   // All files are whole in the caches, and the scheduler has heard of them.

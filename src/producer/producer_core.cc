@@ -205,6 +205,7 @@ void ProducerCore::OnOpened(const stream::Stem& stem, std::vector<Predecessor> p
   }
   current_ = stem;
   opened_at_ = now;
+  at_limit_ = !full_.ok();
   full_ = OkStatus();
   if (append_.empty()) retry_.OnWell();  // else the appends will say
   ++counters_.files_opened;
@@ -212,6 +213,11 @@ void ProducerCore::OnOpened(const stream::Stem& stem, std::vector<Predecessor> p
   out.durable = std::move(appended.durable);
   CountDurable(out.durable);
   flushes_before_ = counters_.flushes;
+}
+
+bool ProducerCore::OnFull(const Status& why) {
+  full_ = why;
+  return !std::exchange(at_limit_, true);
 }
 
 RetryCore::Verdict ProducerCore::OnOpenFailed(const Status& error, MonotonicTime now) {

@@ -130,8 +130,10 @@ class ProducerCore {
                 int64_t last_time_us, MonotonicTime now, OpenedEffects& out);
   // The primary layer failed while the next file was being opened.
   RetryCore::Verdict OnOpenFailed(const Status& error, MonotonicTime now);
-  // There is no room for the next file, says ResourceExhausted; it is looked for again.
-  void OnFull(const Status& why) { full_ = why; }
+  // There is no room for the next file, says ResourceExhausted; it is looked for again. True: the
+  // shard has come to its limit; false: it was there before, and the file that is current got its
+  // room when another went.
+  bool OnFull(const Status& why);
   // What the storage said about an append that failed; and why no file is appended to now, Ok
   // while there is one, or will be.
   void OnCause(const Status& error) { retry_.OnCause(error); }
@@ -173,6 +175,7 @@ class ProducerCore {
   ProducerState state_ = ProducerState::kOpening;
   Status status_;
   Status full_;
+  bool at_limit_ = false;  // since OnFull, until a file is opened at once
   stream::Stem current_;
   int64_t flushes_before_ = 0;  // of the current file
   MonotonicTime opened_at_;

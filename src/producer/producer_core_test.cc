@@ -68,6 +68,8 @@ class ProducerCoreTest : public ::testing::Test {
   ProducerCore core{{{"s", stream::StreamIncarnation{3}}, 0}, Options()};
   const Stem one{1, 1000, 0, 0};
   const Stem two{2, 2000, 12, 1};
+  const Stem three{3, 3000, 24, 2};
+  const Stem four{4, 4000, 36, 3};
 };
 
 TEST_F(ProducerCoreTest, TheNextFilesChunksFitTheFlushesOfThisFile) {
@@ -512,6 +514,26 @@ TEST_F(ProducerCoreTest, WithoutRoomMessagesWaitAndTheReasonIsKnown) {
   Opened(two, {{one, {{12, 32}}}});
   EXPECT_TRUE(core.trouble().ok());
   EXPECT_TRUE(DoWork().append.data);
+}
+
+TEST_F(ProducerCoreTest, ALimitIsReachedOnceHoweverManyFilesWaitForRoom) {
+  const Status full = ResourceExhaustedError("no room");
+  Opened(one);
+  Deliver("twelve bytes");
+  ASSERT_TRUE(DoWork().open);
+  EXPECT_TRUE(core.OnFull(full));
+  EXPECT_FALSE(core.OnFull(full)) << "looked for again";
+  Opened(two, {{one, {{12, 32}}}});
+  Deliver("twelve bytes");
+  ASSERT_TRUE(DoWork().open);
+  EXPECT_FALSE(core.OnFull(full)) << "it is still there";
+  Opened(three, {{two, {{12, 32}}}});
+  Deliver("twelve bytes");
+  ASSERT_TRUE(DoWork().open);
+  Opened(four, {{three, {{12, 32}}}});  // at once
+  Deliver("twelve bytes");
+  ASSERT_TRUE(DoWork().open);
+  EXPECT_TRUE(core.OnFull(full));
 }
 
 TEST_F(ProducerCoreTest, WhoClosesWithoutRoomForAnotherFileNeedsNone) {
