@@ -392,10 +392,26 @@ void RegistryStore::ReopenFencing(const v1::RegistrySnapshot& snapshot,
 }
 
 void RegistryStore::Write(v1::RegistrySnapshot snapshot, Callback<void(Status)> done) {
-  if (!waiting_) waiting_ = std::make_unique<Waiting>();
-  waiting_->snapshot = std::move(snapshot);
-  waiting_->done.push_back(std::move(done));
-  SendNext();
+  TAILCAST_CHECK(writing_ == nullptr, "a snapshot is written while another is");
+  writing_ = std::make_unique<Writing>(Writing{std::move(snapshot), std::move(done)});
+  if (!dead_.ok() || file_ == nullptr) {
+    const Status status = dead_.ok() ? FailedPreconditionError("the registry is not open") : dead_;
+    loop_.Post(scope_.Bind([this, status] { Answer(status); }));
+    return;
+  }
+  writing_->snapshot.set_scheduler_incarnation(state_.scheduler_incarnation());
+  writing_->snapshot.set_sequence(state_.sequence() + 1);
+  writing_->snapshot.set_rolled(false);
+  if (file_->committed_length() < options_.file_bytes_max) return WriteSnapshot();
+  // Roll: a last snapshot in this file proves that it is still ours; then the next file,
+  // exclusively.
+  state_.set_rolled(true);
+  state_.set_sequence(state_.sequence() + 1);
+  writing_->snapshot.set_sequence(state_.sequence() + 1);
+  Append(state_, scope_.Bind([this](const Status& status) {
+    if (!status.ok()) return Answer(status);
+    Roll();
+  }));
 }
 
 void RegistryStore::CheckFence(Callback<void(Status)> done) {
@@ -408,29 +424,6 @@ void RegistryStore::CheckFence(Callback<void(Status)> done) {
       dead_ = TakenOver(name);
     }
     done(dead_.ok() ? size.status() : dead_);
-  }));
-}
-
-void RegistryStore::SendNext() {
-  if (writing_ || !waiting_) return;
-  writing_ = std::move(waiting_);
-  if (!dead_.ok() || file_ == nullptr) {
-    const Status status = dead_.ok() ? FailedPreconditionError("the registry is not open") : dead_;
-    loop_.Post(scope_.Bind([this, status] { Answer(status); }));
-    return;
-  }
-  writing_->snapshot.set_scheduler_incarnation(state_.scheduler_incarnation());
-  writing_->snapshot.set_sequence(state_.sequence() + 1);
-  writing_->snapshot.set_rolled(false);
-  if (file_->committed_length() < options_.file_bytes_max) return WriteWaiting();
-  // Roll: a last snapshot in this file proves that it is still ours; then the next file,
-  // exclusively.
-  state_.set_rolled(true);
-  state_.set_sequence(state_.sequence() + 1);
-  writing_->snapshot.set_sequence(state_.sequence() + 1);
-  Append(state_, scope_.Bind([this](const Status& status) {
-    if (!status.ok()) return Answer(status);
-    Roll();
   }));
 }
 
@@ -475,7 +468,7 @@ void RegistryStore::OnNextFile(const std::string& name,
   file_ = std::move(*file);
   name_ = name;
   ++number_;
-  WriteWaiting();
+  WriteSnapshot();
   // The one before the last is kept: the newest may still be empty.
   if (number_ > 2) {
     store_.Delete(options_.dir, NameOf(number_ - 2), scope_.Bind([](const Status&) {}));
@@ -487,7 +480,7 @@ void RegistryStore::EndRolling(Status why) {
   Answer(dead_);
 }
 
-void RegistryStore::WriteWaiting() {
+void RegistryStore::WriteSnapshot() {
   Append(writing_->snapshot, scope_.Bind([this](const Status& status) {
     if (status.ok()) state_ = writing_->snapshot;
     Answer(status);
@@ -495,13 +488,8 @@ void RegistryStore::WriteWaiting() {
 }
 
 void RegistryStore::Answer(const Status& status) {
-  const std::unique_ptr<Waiting> written = std::move(writing_);
-  const Scope::Watcher self = scope_.Watch();
-  for (auto& done : written->done) {
-    done(status);
-    if (self.ended()) return;
-  }
-  SendNext();
+  const std::unique_ptr<Writing> written = std::move(writing_);
+  written->done(status);
 }
 
 }  // namespace tailcast::cell

@@ -71,8 +71,8 @@ class RegistryStore {
   //   Aborted: another scheduler fenced us meanwhile. DataLoss: the log is damaged.
   void Open(Callback<void(Result<v1::RegistrySnapshot>)> done);
 
-  // Writes a snapshot (its incarnation and sequence are set here). Calls are answered in order;
-  // of those that wait the newest is written for all.
+  // Writes a snapshot (its incarnation and sequence are set here). One at a time: not before the
+  // write before is answered.
   //   FailedPrecondition: another scheduler took over; end. Unavailable: the write failed; its
   //   outcome is unknown, end and open anew. ResourceExhausted: it has more than kSnapshotBytesMax,
   //   and nothing was written; end (catalogue.h refuses streams long before that).
@@ -101,8 +101,7 @@ class RegistryStore {
   void OnContent(const std::string& name, Result<std::string> bytes);
   void Begin();
   void FinishOpen(Status status);
-  void SendNext();
-  void WriteWaiting();
+  void WriteSnapshot();
   void Roll();
   void RollIntoHalfMade(const std::string& name);
   void OnNextFile(const std::string& name, Result<std::unique_ptr<storage::AppendFile>> file);
@@ -139,12 +138,11 @@ class RegistryStore {
   Status no_room_;
   Duration retry_;  // the next time that there is none
   Timer retry_timer_{loop_};
-  struct Waiting {
+  struct Writing {
     v1::RegistrySnapshot snapshot;
-    std::vector<Callback<void(Status)>> done;
+    Callback<void(Status)> done;
   };
-  std::unique_ptr<Waiting> waiting_;
-  std::unique_ptr<Waiting> writing_;  // under way; null: nothing is
+  std::unique_ptr<Writing> writing_;  // under way; null: nothing is
   Scope scope_;
 };
 

@@ -13,6 +13,14 @@
 namespace tailcast::cell {
 namespace {
 
+// Room for the log as it is, and `more` bytes.
+storage::FakeDiskOptions Full(const storage::FakeDisk& disk, int64_t more) {
+  storage::FakeDiskOptions full;
+  full.file_bytes = 100;
+  full.capacity_bytes = disk.image().bytes_used(full.file_bytes) + more;
+  return full;
+}
+
 class RegistryStoreTest : public ::testing::Test {
  protected:
   struct Process {
@@ -41,6 +49,23 @@ class RegistryStoreTest : public ::testing::Test {
     EXPECT_TRUE(time_.RunUntil([&] { return result.has_value(); }, Duration::Seconds(60)));
     return *result;
   }
+  // Opens it, fills the disk, and writes what there is and `stream`: written_ has no value as long
+  // as there is no room.
+  void WriteOnAFullDisk(Process& p, const std::string& stream, bool room_for_names = true) {
+    const auto first = Open(p);
+    ASSERT_TRUE(first.ok()) << first.status();
+    storage::FakeDiskOptions full;
+    if (room_for_names) full = Full(disk_, 0);
+    full.room_for_names = room_for_names;
+    disk_.SetOptions(full);
+    written_.reset();
+    p.loop->Post(scope_.Bind([this, &p, snapshot = WithStream(*first, stream)] {
+      p.registry->Write(snapshot, scope_.Bind([this](const Status& s) { written_ = s; }));
+    }));
+    time_.RunFor(Duration::Seconds(5));
+    ASSERT_FALSE(written_.has_value()) << *written_;
+    ASSERT_TRUE(IsResourceExhausted(p.registry->no_room())) << p.registry->no_room();
+  }
   static v1::RegistrySnapshot WithStream(v1::RegistrySnapshot s, const std::string& name) {
     s.add_streams()->set_name(name);
     return s;
@@ -49,6 +74,7 @@ class RegistryStoreTest : public ::testing::Test {
   sim::VirtualTime time_{1};
   std::unique_ptr<sim::SimLoop> disk_loop_ = time_.MakeLoop("disk");
   storage::FakeDisk disk_{disk_loop_.get(), 1};
+  std::optional<Status> written_;
   Scope scope_;
 };
 
@@ -115,27 +141,6 @@ TEST_F(RegistryStoreTest, TheFencedSchedulerCannotWrite) {
   ASSERT_TRUE(third.ok());
   ASSERT_EQ(third->streams_size(), 1);
   EXPECT_EQ(third->streams(0).name(), "mine");
-}
-
-TEST_F(RegistryStoreTest, WritesThatWaitBecomeOne) {
-  auto a = Make();
-  auto first = Open(a);
-  int answered = 0;
-  a.loop->Post(scope_.Bind([&] {
-    for (int i = 0; i < 10; ++i) {
-      a.registry->Write(WithStream(*first, "s" + std::to_string(i)),
-                        scope_.Bind([&](const Status& s) {
-                          EXPECT_TRUE(s.ok());
-                          ++answered;
-                        }));
-    }
-  }));
-  ASSERT_TRUE(time_.RunUntil([&] { return answered == 10; }, Duration::Seconds(10)));
-  const auto content =
-      ParseRegistryLog(*disk_.Peek("registry", "0000000001.log"), "0000000001.log");
-  ASSERT_TRUE(content.ok());
-  EXPECT_LE(content->snapshots, 3);
-  EXPECT_EQ(content->last->streams(0).name(), "s9");
 }
 
 TEST_F(RegistryStoreTest, LongLogsAreRolledAndTheLastButOneKept) {
@@ -272,39 +277,21 @@ TEST_F(RegistryStoreTest, NothingFollowsATornSnapshot) {
   EXPECT_EQ(opened->scheduler_incarnation(), 3u);
 }
 
-// Room for the log as it is, and `more` bytes.
-storage::FakeDiskOptions Full(const storage::FakeDisk& disk, int64_t more) {
-  storage::FakeDiskOptions full;
-  full.file_bytes = 100;
-  full.capacity_bytes = disk.image().bytes_used(full.file_bytes) + more;
-  return full;
-}
-
 TEST_F(RegistryStoreTest, AWriteThatFindsNoRoomWaitsForIt) {
   auto a = Make();
-  const auto first = Open(a);
-  ASSERT_TRUE(first.ok()) << first.status();
-  disk_.SetOptions(Full(disk_, 0));
-  std::vector<Status> written;
-  a.loop->Post(scope_.Bind([&] {
-    for (const char* name : {"flights", "prices", "stocks"}) {
-      a.registry->Write(WithStream(*first, name),
-                        scope_.Bind([&](const Status& s) { written.push_back(s); }));
-    }
-  }));
+  WriteOnAFullDisk(a, "flights");
   time_.RunFor(Duration::Seconds(60));
-  EXPECT_TRUE(written.empty()) << written[0];
-  EXPECT_TRUE(IsResourceExhausted(a.registry->no_room())) << a.registry->no_room();
+  EXPECT_FALSE(written_.has_value());
   EXPECT_NE(a.registry->no_room().message().find("registry/0000000001.log"), std::string::npos);
   // Enough to open it again, and not to write.
   disk_.SetOptions(Full(disk_, 100));
   time_.RunFor(Duration::Seconds(60));
-  EXPECT_TRUE(written.empty());
+  EXPECT_FALSE(written_.has_value());
   disk_.SetOptions({});
-  ASSERT_TRUE(time_.RunUntil([&] { return written.size() == 3; }, Duration::Seconds(10)));
-  for (const Status& status : written) EXPECT_TRUE(status.ok()) << status;
+  ASSERT_TRUE(time_.RunUntil([&] { return written_.has_value(); }, Duration::Seconds(10)));
+  EXPECT_TRUE(written_->ok()) << *written_;
   EXPECT_TRUE(a.registry->no_room().ok());
-  ASSERT_TRUE(Write(a, WithStream(*first, "last")).ok());
+  ASSERT_TRUE(Write(a, WithStream({}, "last")).ok());
   auto b = Make();
   const auto opened = Open(b);
   ASSERT_TRUE(opened.ok()) << opened.status();
@@ -318,46 +305,28 @@ TEST_F(RegistryStoreTest, AFileThatCantBeOpenedAgainForAWhileIsWaitedFor) {
   for (const double rate : {0.3, 0.7, 1.0}) {
     SCOPED_TRACE(rate);
     auto a = Make();
-    const auto first = Open(a);
-    ASSERT_TRUE(first.ok()) << first.status();
-    disk_.SetOptions(Full(disk_, 0));
-    std::optional<Status> written;
-    a.loop->Post(scope_.Bind([&] {
-      a.registry->Write(WithStream(*first, "flights"),
-                        scope_.Bind([&](const Status& s) { written = s; }));
-    }));
-    time_.RunFor(Duration::Seconds(5));
-    ASSERT_TRUE(IsResourceExhausted(a.registry->no_room())) << a.registry->no_room();
+    WriteOnAFullDisk(a, "flights");
     storage::FakeDiskOptions failing;
     failing.open_error_rate = rate;
     disk_.SetOptions(failing);
     time_.RunFor(Duration::Seconds(60));
     if (rate == 1.0) {
-      EXPECT_FALSE(written.has_value()) << *written;
+      EXPECT_FALSE(written_.has_value()) << *written_;
       EXPECT_TRUE(IsUnavailable(a.registry->no_room())) << a.registry->no_room();
     }
     disk_.SetOptions({});
-    ASSERT_TRUE(time_.RunUntil([&] { return written.has_value(); }, Duration::Seconds(10)));
-    EXPECT_TRUE(written->ok()) << *written;
+    ASSERT_TRUE(time_.RunUntil([&] { return written_.has_value(); }, Duration::Seconds(10)));
+    EXPECT_TRUE(written_->ok()) << *written_;
     EXPECT_TRUE(a.registry->no_room().ok());
   }
 }
 
 TEST_F(RegistryStoreTest, WhoWaitsForRoomWhileTheFileGoesEnds) {
   auto a = Make();
-  const auto first = Open(a);
-  ASSERT_TRUE(first.ok()) << first.status();
-  disk_.SetOptions(Full(disk_, 0));
-  std::optional<Status> written;
-  a.loop->Post(scope_.Bind([&] {
-    a.registry->Write(WithStream(*first, "flights"),
-                      scope_.Bind([&](const Status& s) { written = s; }));
-  }));
-  time_.RunFor(Duration::Seconds(5));
-  ASSERT_FALSE(written.has_value());
+  WriteOnAFullDisk(a, "flights");
   ASSERT_TRUE(disk_.Remove("registry", "0000000001.log").ok());
-  ASSERT_TRUE(time_.RunUntil([&] { return written.has_value(); }, Duration::Seconds(20)));
-  EXPECT_TRUE(IsFailedPrecondition(*written)) << *written;
+  ASSERT_TRUE(time_.RunUntil([&] { return written_.has_value(); }, Duration::Seconds(20)));
+  EXPECT_TRUE(IsFailedPrecondition(*written_)) << *written_;
 }
 
 TEST_F(RegistryStoreTest, ARollThatFindsNoRoomForTheNextFileWaitsForIt) {
@@ -387,27 +356,17 @@ TEST_F(RegistryStoreTest, ARollThatFindsNoRoomForTheNextFileWaitsForIt) {
 // A creation may have taken the name before it found no room.
 TEST_F(RegistryStoreTest, ARollThatLeftTheNextFileHalfMadeGoesOnWithIt) {
   auto a = Make({.file_bytes_max = 1});
-  const auto first = Open(a);
-  ASSERT_TRUE(first.ok()) << first.status();
-  storage::FakeDiskOptions full;
-  full.room_for_names = false;
-  disk_.SetOptions(full);
-  std::optional<Status> written;
-  a.loop->Post(scope_.Bind([&] {
-    a.registry->Write(WithStream(*first, "flights"),
-                      scope_.Bind([&](const Status& s) { written = s; }));
-  }));
+  WriteOnAFullDisk(a, "flights", false);
   time_.RunFor(Duration::Seconds(20));
-  EXPECT_FALSE(written.has_value());
-  EXPECT_TRUE(IsResourceExhausted(a.registry->no_room())) << a.registry->no_room();
+  EXPECT_FALSE(written_.has_value());
   // The name, and no room to take the file over.
   disk_.SetOptions(Full(disk_, 0));
   time_.RunFor(Duration::Seconds(20));
-  EXPECT_FALSE(written.has_value());
+  EXPECT_FALSE(written_.has_value());
   EXPECT_EQ(disk_.PeekNames("registry").size(), 2u);
   disk_.SetOptions({});
-  ASSERT_TRUE(time_.RunUntil([&] { return written.has_value(); }, Duration::Seconds(10)));
-  EXPECT_TRUE(written->ok()) << *written;
+  ASSERT_TRUE(time_.RunUntil([&] { return written_.has_value(); }, Duration::Seconds(10)));
+  EXPECT_TRUE(written_->ok()) << *written_;
   EXPECT_TRUE(a.registry->no_room().ok());
   EXPECT_EQ(a.registry->file_name(), "0000000002.log");
   auto b = Make();
@@ -420,17 +379,7 @@ TEST_F(RegistryStoreTest, ARollThatLeftTheNextFileHalfMadeGoesOnWithIt) {
 // What was half made is whose snapshot is in it first.
 TEST_F(RegistryStoreTest, WhoTookOverTheFileThatARollLeftHalfMadeKeepsIt) {
   auto a = Make({.file_bytes_max = 1});
-  const auto first = Open(a);
-  ASSERT_TRUE(first.ok()) << first.status();
-  storage::FakeDiskOptions full;
-  full.room_for_names = false;
-  disk_.SetOptions(full);
-  std::optional<Status> written;
-  a.loop->Post(scope_.Bind([&] {
-    a.registry->Write(WithStream(*first, "old"), scope_.Bind([&](Status s) { written = s; }));
-  }));
-  time_.RunFor(Duration::Seconds(5));
-  ASSERT_FALSE(written.has_value());
+  WriteOnAFullDisk(a, "old", false);
   a.loop->Pause();
   disk_.SetOptions({});
   auto b = Make();
@@ -438,8 +387,8 @@ TEST_F(RegistryStoreTest, WhoTookOverTheFileThatARollLeftHalfMadeKeepsIt) {
   ASSERT_TRUE(second.ok()) << second.status();
   EXPECT_EQ(b.registry->file_name(), "0000000002.log");
   a.loop->Resume();
-  ASSERT_TRUE(time_.RunUntil([&] { return written.has_value(); }, Duration::Seconds(20)));
-  EXPECT_TRUE(IsFailedPrecondition(*written)) << *written;
+  ASSERT_TRUE(time_.RunUntil([&] { return written_.has_value(); }, Duration::Seconds(20)));
+  EXPECT_TRUE(IsFailedPrecondition(*written_)) << *written_;
   EXPECT_TRUE(Write(b, WithStream(*second, "new")).ok()) << "it was not fenced in turn";
 }
 
@@ -468,23 +417,15 @@ TEST_F(RegistryStoreTest, AnOpeningThatFindsNoRoomWaitsForIt) {
 // It can't be told by the epoch: a fence of its own may have raised it.
 TEST_F(RegistryStoreTest, WhoWaitsForRoomAndWasFencedEnds) {
   auto a = Make();
-  const auto first = Open(a);
-  ASSERT_TRUE(first.ok()) << first.status();
-  disk_.SetOptions(Full(disk_, 0));
-  std::optional<Status> written;
-  a.loop->Post(scope_.Bind([&] {
-    a.registry->Write(WithStream(*first, "old"), scope_.Bind([&](Status s) { written = s; }));
-  }));
-  time_.RunFor(Duration::Seconds(5));
-  ASSERT_FALSE(written.has_value());
+  WriteOnAFullDisk(a, "old");
   a.loop->Pause();
   disk_.SetOptions({});
   auto b = Make();
   const auto second = Open(b);
   ASSERT_TRUE(second.ok()) << second.status();
   a.loop->Resume();
-  ASSERT_TRUE(time_.RunUntil([&] { return written.has_value(); }, Duration::Seconds(20)));
-  EXPECT_TRUE(IsFailedPrecondition(*written)) << *written;
+  ASSERT_TRUE(time_.RunUntil([&] { return written_.has_value(); }, Duration::Seconds(20)));
+  EXPECT_TRUE(IsFailedPrecondition(*written_)) << *written_;
   EXPECT_TRUE(Write(b, WithStream(*second, "new")).ok()) << "it was not fenced in turn";
 }
 
