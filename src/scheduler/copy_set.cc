@@ -93,6 +93,7 @@ void CopySet::OnSettled(MonotonicTime now, const StreamId& id, const std::string
 
 void CopySet::OnStreamRemoved(const StreamId& id, Effects& out) {
   DropOperations(id, nullptr, out);
+  memory_.OnStreamRemoved(id);
   streams_.erase(id);
   changing_.erase(id);
 }
@@ -117,7 +118,7 @@ void CopySet::CarryOut(MonotonicTime now, Stream& stream, const EdgeEvents& even
   }
   // What only that cell lacked.
   for (size_t s = 0; dropped && s < stream.shards.size(); ++s) {
-    ForgetDone({id, static_cast<int32_t>(s)});
+    memory_.ForgetDone({id, static_cast<int32_t>(s)}, stream.shards[s]);
   }
   if (stream.edges.changing()) {
     changing_.insert(id);
@@ -199,9 +200,9 @@ bool CopySet::OnNotice(MonotonicTime now, const FileId& file,
   }
   // The one before has its seal by it, or is not the newest any more.
   if (const ShardFiles::File* before = shard->Before(seq); before != nullptr) {
-    ForgetIfDone(file.shard, before->stem.seq);
+    memory_.ForgetIfDone(file.shard, *shard, before->stem.seq);
   }
-  ForgetIfDone(file.shard, seq);
+  memory_.ForgetIfDone(file.shard, *shard, seq);
   return true;
 }
 
@@ -221,7 +222,7 @@ void CopySet::OnListing(MonotonicTime now, const ShardId& id, int64_t floor,
       UpdateSeal({id, *stem}, out);
     }
   }
-  ForgetDone(id);
+  memory_.ForgetDone(id, *shard);
 }
 
 void CopySet::AddFile(MonotonicTime now, const ShardId& id, const Stem& stem, bool listed,
@@ -229,51 +230,13 @@ void CopySet::AddFile(MonotonicTime now, const ShardId& id, const Stem& stem, bo
   ShardFiles& shard = *FindShard(id);
   auto sealed = shard.Add(stem, listed);
   if (!sealed) {
-    ++put_off_;
-    last_put_off_ = id;
-    if (listed || !MakeRoom(id, out)) return;
+    memory_.OnNoRoom(id);
+    if (listed || changing_.contains(id.stream)) return;  // its edge's progress is read off them
+    if (!memory_.MakeRoom(id, shard, TargetsOf(id.stream))) return;
     sealed = shard.Add(stem, listed);
   }
   AddOperations(now, id, streams_.at(id.stream), *shard.Find(stem.seq), out);
   for (const int64_t seq : *sealed) UpdateSeal({id, shard.Find(seq)->stem}, out);
-}
-
-// A cell that is dead lacks ever more files, and the others shall have what is new: one of those
-// that nobody copies now is put off, not of the oldest, which come first when the cell is back, nor
-// of the newest, which others may wait for. A cell that gets on waits for its files as well, for an
-// answer or its turn: they go only where there are none that it has.
-bool CopySet::MakeRoom(const ShardId& id, Effects& out) {
-  if (changing_.contains(id.stream)) return false;  // an edge's progress is read off operations
-  std::set<std::string> getting_on;
-  const std::set<std::string> cells = TargetsOf(id.stream);
-  for (const std::string& cell : cells) {
-    if (operations_.GetsOn(cell)) getting_on.insert(cell);
-  }
-  // Where all get on, or none, there is nothing to prefer.
-  if (getting_on.size() == cells.size()) getting_on.clear();
-  return PutOffOne(id, getting_on, out) || (!getting_on.empty() && PutOffOne(id, {}, out));
-}
-
-// The newest that none of these cells lacks.
-bool CopySet::PutOffOne(const ShardId& id, const std::set<std::string>& spared, Effects& out) {
-  ShardFiles& shard = *FindShard(id);
-  constexpr int64_t kNewest = 64;
-  int64_t newest = std::min(kNewest, options_.files_per_shard_max / 2);
-  for (auto it = shard.files().rbegin(); it != shard.files().rend(); ++it) {
-    if (newest-- > 0) continue;
-    const FileId file{id, it->second.stem};
-    bool idle = true;
-    for (Row row = operations_.FirstOf(file); row != operations_.end() && row->first.file == file;
-         ++row) {
-      const Phase phase = row->second.phase;
-      idle &= !IsAssigned(phase) && (IsOver(phase) || !spared.contains(row->first.cell));
-    }
-    if (!idle) continue;
-    DropOperations(file, out);
-    shard.PutOff(file.stem.seq);
-    return true;
-  }
-  return false;
 }
 
 void CopySet::AddOperations(MonotonicTime now, const ShardId& id, Stream& stream,
@@ -305,30 +268,6 @@ void CopySet::UpdateSeal(const FileId& file, Effects& out) {
   }
 }
 
-// Forgets files that are copied everywhere: of all, which a cell that is away may make many.
-void CopySet::ForgetDone(const ShardId& id) {
-  FindShard(id)->Forget([&](const ShardFiles::File& file) { return CopiedEverywhere(id, file); });
-}
-
-// The same of one file, after something that may have been the last that was missing.
-void CopySet::ForgetIfDone(const ShardId& id, int64_t seq) {
-  FindShard(id)->ForgetOne(
-      seq, [&](const ShardFiles::File& file) { return CopiedEverywhere(id, file); });
-}
-
-// Its operations are over, and go.
-bool CopySet::CopiedEverywhere(const ShardId& id, const ShardFiles::File& file) {
-  ++looks_;
-  const FileId file_id{id, file.stem};
-  const Row begin = operations_.FirstOf(file_id);
-  Row end = begin;
-  for (; end != operations_.end() && end->first.file == file_id; ++end) {
-    if (!IsOver(end->second.phase)) return false;
-  }
-  for (Row row = begin; row != end;) row = operations_.Remove(row);
-  return true;
-}
-
 // --- operations ---
 
 CopySet::Row CopySet::AddReported(MonotonicTime now, const OperationTarget& target, Effects& out) {
@@ -348,9 +287,10 @@ CopySet::Row CopySet::AddReported(MonotonicTime now, const OperationTarget& targ
 void CopySet::OnCopied(Row row, int64_t data_length, int64_t index_length) {
   const FileId file = row->first.file;
   // If nobody told us the seal: what both ends agreed on.
-  FindShard(file.shard)->Seal(file.stem.seq, data_length, index_length);
+  ShardFiles& shard = *FindShard(file.shard);
+  shard.Seal(file.stem.seq, data_length, index_length);
   operations_.Finish(row);
-  ForgetIfDone(file.shard, file.stem.seq);
+  memory_.ForgetIfDone(file.shard, shard, file.stem.seq);
 }
 
 bool CopySet::OnTakenOver(Row row, stream::TreeVersion tree_version) {
@@ -370,7 +310,7 @@ bool CopySet::OnTakenOver(Row row, stream::TreeVersion tree_version) {
       operations_.GiveUp(other, "");
     }
   }
-  ForgetDone(id);
+  memory_.ForgetDone(id, *FindShard(id));
   return true;
 }
 
@@ -534,7 +474,7 @@ void CopySet::OnProgress(MonotonicTime now, const ShardId& id, const std::string
   if (edge == nullptr) return;
   edge->OnAnswer(now, id.shard);
   if (edge->state() == EdgeState::kWaiting) return;
-  const ShardFiles& shard = *FindShard(id);
+  ShardFiles& shard = *FindShard(id);
   using BySeq = std::map<int64_t, const PairLengths*>;
   const auto by_seq = [](const std::vector<PairLengths>& pairs) {
     BySeq by;
@@ -576,7 +516,7 @@ void CopySet::OnProgress(MonotonicTime now, const ShardId& id, const std::string
     Effects none;  // a look begins and drops no edge
     CarryOut(now, *stream, events, none);
   }
-  for (const int64_t seq : over) ForgetIfDone(id, seq);
+  for (const int64_t seq : over) memory_.ForgetIfDone(id, shard, seq);
 }
 
 // What nobody copies any more, or what the operation that runs goes on writing where nobody sees

@@ -7,7 +7,7 @@
 //
 // Files found by a listing are cold, except the newest of the shard: they are copied only to the
 // primary layer, and only after the target said what it lacks. A file is forgotten when all of its
-// operations are over.
+// operations are over (file_memory.h).
 //
 // A core: no clock, no I/O, one thread; deterministic.
 #pragma once
@@ -23,6 +23,7 @@
 #include "tailcast/base/time.h"
 #include "tailcast/proto/cell.pb.h"
 #include "tailcast/scheduler/effects.h"
+#include "tailcast/scheduler/file_memory.h"
 #include "tailcast/scheduler/operation_table.h"
 #include "tailcast/scheduler/shard_files.h"
 #include "tailcast/scheduler/stream_edges.h"
@@ -43,7 +44,9 @@ class CopySet {
 
   // `operations` outlives it.
   CopySet(CopySetOptions options, OperationTable& operations)
-      : options_(std::move(options)), operations_(operations) {}
+      : options_(std::move(options)),
+        operations_(operations),
+        memory_(operations, options_.files_per_shard_max) {}
   CopySet(const CopySet&) = delete;
   CopySet& operator=(const CopySet&) = delete;
 
@@ -106,13 +109,9 @@ class CopySet {
   const EdgeChange* FindEdge(const stream::StreamId& id, const std::string& cell) const;
   // Files under whose number the target has another one.
   int64_t data_loss() const { return data_loss_; }
-  // How often a file was not kept in mind because its shard had files_per_shard_max that are not
-  // copied everywhere: a listing finds it again. The last one's shard.
-  int64_t put_off() const { return put_off_; }
-  const std::optional<stream::ShardId>& last_put_off() const { return last_put_off_; }
-  // How often it was looked whether a file is copied everywhere: what an event costs. Only a
-  // listing and a change of the tree look at all files of a shard.
-  int64_t looks() const { return looks_; }
+  // Which files are kept in mind, and what that costs: only a listing and a change of the tree look
+  // at all files of a shard.
+  const FileMemory& memory() const { return memory_; }
 
  private:
   struct Stream {
@@ -134,14 +133,9 @@ class CopySet {
                stream::Layer layer);
   void AddFile(MonotonicTime now, const stream::ShardId& id, const stream::Stem& stem, bool listed,
                Effects& out);
-  bool MakeRoom(const stream::ShardId& id, Effects& out);
-  bool PutOffOne(const stream::ShardId& id, const std::set<std::string>& spared, Effects& out);
   void AddOperations(MonotonicTime now, const stream::ShardId& id, Stream& stream,
                      const ShardFiles::File& file, Effects& out);
   void UpdateSeal(const stream::FileId& file, Effects& out);
-  void ForgetDone(const stream::ShardId& id);
-  void ForgetIfDone(const stream::ShardId& id, int64_t seq);
-  bool CopiedEverywhere(const stream::ShardId& id, const ShardFiles::File& file);
 
   bool MustAsk(const Stream& stream, const stream::ShardId& id, const std::string& cell,
                const EdgeChange& edge) const;
@@ -157,13 +151,11 @@ class CopySet {
 
   const CopySetOptions options_;
   OperationTable& operations_;
+  FileMemory memory_;
   std::map<stream::StreamId, Stream> streams_;
   std::set<stream::StreamId> changing_;  // streams with an edge that waits or joins
   std::vector<StepTaken> steps_;
   int64_t data_loss_ = 0;
-  int64_t put_off_ = 0;
-  std::optional<stream::ShardId> last_put_off_;
-  int64_t looks_ = 0;
 };
 
 }  // namespace tailcast::scheduler

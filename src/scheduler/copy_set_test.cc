@@ -198,29 +198,6 @@ TEST_F(CopySetTest, ANoticeThatLeavesAHoleAsksForAListing) {
   EXPECT_THAT(out_.list, ElementsAre(shard_));
 }
 
-// One that lives may wait for an answer, or for its turn.
-TEST_F(CopySetTest, WhatOnlyADeadCellLacksIsPutOffBeforeWhatALivingOneWaitsFor) {
-  set_.OnStream(At(0), Tree({{"a", "b"}, {"a", "c"}}), out_);
-  for (int64_t seq = 1; seq <= 4; ++seq) Notice(seq);
-  for (const Layer layer : {Layer::kPrimary, Layer::kCache}) {
-    set_.OnCopied(Start(1, layer, "b"), 100, 64);
-    operations_.Confirm(Start(4, layer, "b"));
-  }
-  v1::OperationReport report;
-  report.set_opened(true);
-  operations_.Note(At(1), Find(4, Layer::kPrimary, "b"), report);
-  Notice(5);
-  EXPECT_EQ(Find(1, Layer::kPrimary, "c"), operations_.end()) << "b has it";
-  EXPECT_NE(Find(2, Layer::kPrimary, "b"), operations_.end()) << "b waits for it";
-  EXPECT_NE(Find(5, Layer::kPrimary, "b"), operations_.end());
-  EXPECT_EQ(set_.put_off(), 1);
-  // Now there is none that b has.
-  Notice(6);
-  EXPECT_NE(Find(6, Layer::kPrimary, "b"), operations_.end());
-  EXPECT_EQ(Find(3, Layer::kPrimary, "b"), operations_.end());
-  EXPECT_NE(Find(2, Layer::kPrimary, "b"), operations_.end());
-}
-
 TEST_F(CopySetTest, NoMoreFilesAreTakenThanTheLimit) {
   set_.OnStream(At(0), Tree({{"a", "b"}}), out_);
   for (int64_t seq = 1; seq <= 6; ++seq) Notice(seq);
@@ -243,28 +220,15 @@ TEST_F(CopySetTest, ACellThatLacksTooManyFilesKeepsNoNewOneFromTheOthers) {
     ASSERT_NE(Find(seq, Layer::kPrimary, "b"), operations_.end()) << seq;
     copied(seq, "b");
   }
-  EXPECT_EQ(set_.put_off(), 16);
-  ASSERT_TRUE(set_.last_put_off());
-  EXPECT_EQ(*set_.last_put_off(), shard_);
+  EXPECT_EQ(set_.memory().put_off(), 16);
+  ASSERT_TRUE(set_.memory().last_put_off());
+  EXPECT_EQ(*set_.memory().last_put_off(), shard_);
   EXPECT_NE(Find(1, Layer::kPrimary, "c"), operations_.end());
   Listing(stems);
-  EXPECT_EQ(set_.put_off(), 32) << "there is no room yet";
+  EXPECT_EQ(set_.memory().put_off(), 32) << "there is no room yet";
   for (const int64_t seq : {1, 20}) copied(seq, "c");
   Listing(stems);
   EXPECT_NE(Find(18, Layer::kPrimary, "c"), operations_.end());
-}
-
-// What is being copied goes on.
-TEST_F(CopySetTest, AFileThatIsBeingCopiedIsNotPutOff) {
-  set_.OnStream(At(0), Tree({{"a", "b"}}), out_);
-  for (int64_t seq = 1; seq <= 4; ++seq) {
-    Notice(seq);
-    Start(seq, Layer::kPrimary, "b");
-  }
-  Notice(5);
-  EXPECT_EQ(Find(5, Layer::kPrimary, "b"), operations_.end());
-  EXPECT_EQ(set_.put_off(), 1);
-  EXPECT_TRUE(out_.stop.empty());
 }
 
 // Each of its events would cost all of them, and to catch up the square.
@@ -277,7 +241,7 @@ TEST_F(CopySetTest, WhatACellThatWasAwayLacksCostsNoticesAndCopiesNothing) {
   set.OnListing(At(0), shard_, 1, stems, out_);
   // Since the last time.
   auto looks = [&, before = int64_t{0}]() mutable {
-    return set.looks() - std::exchange(before, set.looks());
+    return set.memory().looks() - std::exchange(before, set.memory().looks());
   };
   looks();
   EXPECT_TRUE(set.OnNotice(At(0), {shard_, File(kFiles + 1)}, kOpen, out_));

@@ -39,7 +39,7 @@ CoreCounters SchedulerCore::counters() const {
   CoreCounters counters = counters_;
   counters.readers_lost = workers_.readers_lost();
   counters.data_loss += copies_.data_loss();
-  counters.put_off = copies_.put_off();
+  counters.put_off = copies_.memory().put_off();
   return counters;
 }
 

@@ -156,8 +156,10 @@ class SchedulerCore {
   int64_t SealedBytes(const stream::OperationTarget& target) const {
     return copies_.SealedBytes(target);
   }
-  // As CopySet::last_put_off.
-  const std::optional<stream::ShardId>& last_put_off() const { return copies_.last_put_off(); }
+  // As FileMemory::last_put_off.
+  const std::optional<stream::ShardId>& last_put_off() const {
+    return copies_.memory().last_put_off();
+  }
   const OperationTable& operations() const { return operations_; }
   const WorkerTable& workers() const { return workers_; }
   // This very attempt is starting or running, as far as is known.
