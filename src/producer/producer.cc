@@ -116,7 +116,7 @@ class Producer::Impl {
     OnLoop([&] {
       const auto deleted = [this](const Status& why) {
         for (auto& [number, agent] : agents_) agent->OnDeleted(why);
-        reporter_->SayGoodBye(scope_.Bind([] {}));
+        if (reporter_ != nullptr) reporter_->SayGoodBye(scope_.Bind([] {}));
       };
       watch_ = std::make_unique<cell::StreamWatch>(session_->cell(), stream::IdOf(config),
                                                    scope_.Bind(deleted));
