@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "tailcast/base/log.h"
@@ -41,8 +42,7 @@ class TcpEntrance::Guest final : public Reactor::Handler {
   Guest(TcpEntrance* entrance, Descriptor fd, std::string peer)
       : entrance_(entrance),
         fd_(std::move(fd)),
-        peer_(std::move(peer)),
-        handshake_(entrance->key_.get(), "tcp", entrance->incarnation_, RandomBytes()) {
+        peer_(std::move(peer)) {
     timer_ =
         entrance_->reactor_->At(entrance_->reactor_->Now() + kHelloTimeout, scope_.Bind([this] {
           timer_ = 0;
@@ -99,10 +99,12 @@ class TcpEntrance::Guest final : public Reactor::Handler {
     if (hello.version == kHelloVersion && frame.body_bytes != sizeof(hello)) {
       return Fail("a hello of the wrong size");
     }
-    const HelloStatus status = handshake_.OnHello(hello);
+    // Who says noise costs no random bytes.
+    handshake_.emplace(entrance_->key_.get(), "tcp", entrance_->incarnation_, RandomBytes());
+    const HelloStatus status = handshake_->OnHello(hello);
     if (status != HelloStatus::kProve) return Decide(status);
     proving_ = true;
-    const std::string challenge = HandshakeFrame(TcpOp::kChallenge, handshake_.challenge());
+    const std::string challenge = HandshakeFrame(TcpOp::kChallenge, handshake_->challenge());
     // The first bytes on a new socket: they fit.
     if (send(fd_.get(), challenge.data(), challenge.size(), MSG_DONTWAIT | MSG_NOSIGNAL) !=
         static_cast<ssize_t>(challenge.size())) {
@@ -111,7 +113,7 @@ class TcpEntrance::Guest final : public Reactor::Handler {
   }
   void TakeProof(const TcpFrame& frame) {
     if (frame.body_bytes != sizeof(CellKey::Proof)) return Fail("a proof of the wrong size");
-    Decide(handshake_.OnProof(TakeFrom<CellKey::Proof>(in_.data() + sizeof(frame))));
+    Decide(handshake_->OnProof(TakeFrom<CellKey::Proof>(in_.data() + sizeof(frame))));
   }
   void Decide(HelloStatus status) {
     TcpEntrance* const entrance = entrance_;
@@ -120,7 +122,7 @@ class TcpEntrance::Guest final : public Reactor::Handler {
         kLog.Warn(entrance->name_, ": refusing ", peer_, ": ", why, *rest);
       }
     }
-    TcpVisitor visitor{.fd = {}, .peer = std::move(peer_), .flags = handshake_.flags()};
+    TcpVisitor visitor{.fd = {}, .peer = std::move(peer_), .flags = handshake_->flags()};
     const int number = fd_.get();
     entrance->reactor_->Remove(number);
     visitor.fd = std::move(fd_);
@@ -135,7 +137,7 @@ class TcpEntrance::Guest final : public Reactor::Handler {
   TcpEntrance* const entrance_;
   Descriptor fd_;
   std::string peer_;
-  ServerHandshake handshake_;
+  std::optional<ServerHandshake> handshake_;  // since the hello
   bool proving_ = false;
   uint64_t timer_ = 0;
   std::array<char, sizeof(TcpFrame) + kBodyMax> in_{};
@@ -172,6 +174,8 @@ Result<uint16_t> TcpEntrance::Listen(const HostPort& where) {
   if (!fd.valid()) return ErrnoStatus(errno, "make a tcp socket");
   const int one = 1;
   setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+  // Connections have it from here.
+  setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
   if (bind(fd.get(), address.get(), address.length) != 0) {
     if (errno == EADDRINUSE) {
       return AlreadyExistsError("port in use: " + host_port + ": choose another, or 0 for any");
@@ -210,8 +214,6 @@ void TcpEntrance::OnAccept() {
       }));
       return;
     }
-    const int one = 1;
-    setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
     const int number = fd.get();
     const std::string text = peer.ToString();
     auto guest = std::make_unique<Guest>(this, std::move(fd), text);
