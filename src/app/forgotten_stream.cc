@@ -88,9 +88,11 @@ Result<std::string> DeleteForgottenStream(
     }
   }
   if (!silent.empty()) failed = Join(failed, silent + " (no answer)");
-  if (done.empty()) return UnavailableError("nothing is deleted: " + failed);
+  if (done.empty()) return UnavailableError("not known to be deleted in any cell: " + failed);
   return "stream '" + name + "' is deleted in " + done +
-         (failed.empty() ? "" : "; not in " + failed + ": do it again when that answers");
+         (failed.empty()
+              ? ""
+              : "; not known to be deleted in " + failed + ": do it again when that answers");
 }
 
 }  // namespace tailcast::app

@@ -470,13 +470,12 @@ class Up {
     config.set_name(stream.name);
     config.set_shards(1);
     for (const std::string& d : stream.destinations) config.add_destinations(d);
-    std::optional<Result<v1::StreamConfig>> made;
-    const Scope scope;
-    session->client().CreateStream(
-        config, scope.Bind([&](Result<v1::StreamConfig> r) { made.emplace(std::move(r)); }));
-    session->Until([&] { return made.has_value(); });
-    if (!made->ok()) return made->status().WithContext("stream " + stream.name);
-    return WaitForStreamEverywhere(deployment_, **made,
+    using Made = Result<v1::StreamConfig>;
+    const Made made = session->Call<Made>([&](Callback<void(Made)> done) {
+      session->client().CreateStream(config, std::move(done));
+    });
+    if (!made.ok()) return made.status().WithContext("stream " + stream.name);
+    return WaitForStreamEverywhere(deployment_, *made,
                                    Duration::Micros(static_cast<int64_t>(options_.ready_s * 1e6)));
   }
 

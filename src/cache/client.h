@@ -37,7 +37,8 @@ struct ChunkRead {
   // 0 when have == 0. Result: crc32c of destination[0, length). To go on reading a chunk that
   // grows, set have = length, length = 0 and keep the crc.
   uint32_t crc = 0;
-  // In: false. Result: the deadline passed before enough replicas had answered to end the read.
+  // In: false. Result: the deadline passed before enough replicas had answered to end the read. A
+  // client that can't tell that from a miss leaves it.
   bool late = false;
 };
 

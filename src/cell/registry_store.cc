@@ -306,8 +306,9 @@ void RegistryStore::Append(const v1::RegistrySnapshot& snapshot, Callback<void(S
             if (IsResourceExhausted(result.error)) {
               return OnNoRoom(result.error, snapshot, std::move(done));
             }
-            dead_ = UnavailableError("registry/" + name_ +
-                                     " cannot be written: " + result.error.ToString());
+            dead_ = UnavailableError(
+                "registry/" + name_ +
+                " cannot be written, and whether it was is not known: " + result.error.ToString());
             return done(dead_);
         }
       }));

@@ -26,8 +26,8 @@ FAULT_POINT(kDeliverOverHole, "consumer.deliver_over_hole",
             "payload bytes that the cache lacks are not read, but given");
 
 constexpr int64_t kIndexWindowBytes = 64 << 10;
-// Of data: what a fetch asks for becomes half when the cache is late, but not less than this, and a
-// sixteenth more with each one that is not late.
+// Of data: what a fetch asks for becomes half when the cache is late, but not less than this, where
+// a late cache is left for the primary layer; and a sixteenth more with each one that is not late.
 constexpr int64_t kWindowMin = 128 << 10;
 constexpr int64_t kWindowGrows = 16;
 constexpr Duration kRetryMin = Duration::Millis(2);
@@ -70,6 +70,8 @@ void TailCore::SetChunkSize(int64_t chunk_size) {
     state.fetch = FetchState::kNone;
   }
 }
+
+int64_t TailCore::WindowMin() const { return std::min(kWindowMin, options_.window_bytes); }
 
 int64_t TailCore::SealOf(Part part) const { return seal_ ? seal_->length[Index(part)] : INT64_MAX; }
 
@@ -128,7 +130,7 @@ std::optional<TailCore::Fetch> TailCore::NextFetch(MonotonicTime now, Part part,
   // A chunk may be longer than its published length, never longer than the seal.
   request.room = std::min(request.room, std::max(to, std::min(SealOf(part), to + chunk_size_)) -
                                             buffer.ChunkStart(end));
-  request.late_is_short = true;
+  request.late_is_short = part == Part::kIndex || window_ > WindowMin();
   if (fetch.distrusted) state.asked_again.set(fetch.source);
   state.fetch = FetchState::kUnderWay;
   state.wanted = to;
@@ -146,9 +148,8 @@ bool TailCore::OnFetched(MonotonicTime now, Part part, const stream::RangeResult
   if (!result.primary_error.ok() && !IsNotFound(result.primary_error)) ++counters_.primary_errors;
   if (part == Part::kData) {
     rate_.Spend(result.cache_bytes + result.primary_bytes);
-    const int64_t least = std::min(kWindowMin, options_.window_bytes);
     window_ = result.late_chunks > 0
-                  ? std::max(window_ / 2, least)
+                  ? std::max(window_ / 2, WindowMin())
                   : std::min(window_ + window_ / kWindowGrows, options_.window_bytes);
   }
   // The fetch went on from bytes that were dropped meanwhile.
@@ -160,7 +161,8 @@ bool TailCore::OnFetched(MonotonicTime now, Part part, const stream::RangeResult
     state.buffer.Extend(result.end, result.tail_valid, result.tail_crc);
     progress = true;
   }
-  if (result.end < state.wanted && !(progress && result.late_chunks > 0)) {
+  const bool late = progress && result.late_chunks > 0 && result.primary_error.ok();
+  if (result.end < state.wanted && !late) {
     state.trouble = result.primary_error;
     ++counters_.short_reads;
     retry_ = std::min(std::max(kRetryMin, retry_ * 2), options_.poll);

@@ -130,6 +130,7 @@ class TailCore {
   const PartState& data() const { return parts_[0]; }
   const PartState& index() const { return parts_[1]; }
   int64_t SealOf(stream::Part part) const;
+  int64_t WindowMin() const;
   // The bytes before `end` of what was read of the part, from what was given on, fail a check.
   void OnCorrupt(stream::Part part, int64_t end, std::string_view what);
   // Of those that were asked again.

@@ -122,7 +122,8 @@ class TailTest : public ::testing::Test {
   std::vector<Source> sources_;
   std::optional<TailCore> tail_;
   MonotonicTime now_ = Ms(1000);
-  std::vector<size_t> asked_;  // which source, of each fetch of Drain
+  bool short_if_late_ = false;  // of the last fetch
+  std::vector<size_t> asked_;   // which source, of each fetch of Drain
 };
 
 TEST_F(TailTest, MessagesAreGivenInOrderWithTheirPlaces) {
@@ -215,6 +216,7 @@ TEST_F(TailTest, ACacheThatIsLateIsAskedForLessAtATime) {
     const auto fetch = Next(Part::kData);
     EXPECT_TRUE(fetch) << "without a pause";
     if (!fetch) return int64_t{0};
+    short_if_late_ = fetch->request.late_is_short;
     EXPECT_TRUE(Answer(Part::kData, *fetch, late));
     std::vector<Message> messages;
     EXPECT_GT(tail_->Take(messages, 1 << 30), 0u);
@@ -227,8 +229,10 @@ TEST_F(TailTest, ACacheThatIsLateIsAskedForLessAtATime) {
   EXPECT_NEAR(asked(true), 1 << 19, kMessage);
   EXPECT_NEAR(asked(true), 1 << 18, kMessage);
   EXPECT_NEAR(asked(true), 1 << 17, kMessage);
+  EXPECT_FALSE(short_if_late_) << "so little, and late: the primary layer is asked";
   EXPECT_NEAR(asked(false), 1 << 17, kMessage) << "a message has to fit";
   EXPECT_NEAR(asked(false), (1 << 17) * 17 / 16, kMessage);
+  EXPECT_TRUE(short_if_late_);
   for (int i = 0; i < 40; ++i) asked(false);
   EXPECT_NEAR(asked(false), 1 << 20, kMessage);
 }

@@ -40,9 +40,7 @@ class TcpEntrance::Listener final : public Reactor::Handler {
 class TcpEntrance::Guest final : public Reactor::Handler {
  public:
   Guest(TcpEntrance* entrance, Descriptor fd, std::string peer)
-      : entrance_(entrance),
-        fd_(std::move(fd)),
-        peer_(std::move(peer)) {
+      : entrance_(entrance), fd_(std::move(fd)), peer_(std::move(peer)) {
     timer_ =
         entrance_->reactor_->At(entrance_->reactor_->Now() + kHelloTimeout, scope_.Bind([this] {
           timer_ = 0;

@@ -231,8 +231,9 @@ void ProducerAgent::OnOpenEvent(const OpenEffect& effect) {
   } else if (effect.kind == OpenEffect::Kind::kFailed) {
     Stop(effect.status);
   } else if (effect.kind == OpenEffect::Kind::kFull) {
+    // Apart from what fails: each is told when it begins, whichever was before.
     const bool same = !core_.OnFull(effect.status);
-    TellTrouble(same);
+    if (hooks_.on_trouble) hooks_.on_trouble(trouble(), same);
     opener_->TryAgain(effect.wait);
     DoWork();
   } else {
@@ -245,9 +246,9 @@ void ProducerAgent::OnOpenEvent(const OpenEffect& effect) {
   }
 }
 
-void ProducerAgent::TellTrouble(bool same) {
+void ProducerAgent::TellTrouble() {
   if (std::exchange(told_trouble_, true)) return;
-  if (hooks_.on_trouble) hooks_.on_trouble(trouble(), same);
+  if (hooks_.on_trouble) hooks_.on_trouble(trouble(), /*same=*/false);
 }
 
 void ProducerAgent::OnOpened(const stream::Stem& stem) {

@@ -175,7 +175,7 @@ class ProducerAgent {
   void WaitForReplicas();
   void Heartbeat();
   void PublishAgain();
-  void TellTrouble(bool same = false);
+  void TellTrouble();
   void Stop(const Status& status);
   void ReportLost(AppendCore::Lost lost, const Status& status) const;
   // All files are whole in the caches, and the scheduler has heard of them.
