@@ -31,7 +31,6 @@ std::string_view LeaverPhaseName(LeaverPhase phase) {
 }
 
 CopiesCompared CompareCopies(const ShardProgress& there, const ShardProgress& here) {
-  const bool here_goes_on = here.covered_to != INT64_MAX;
   // Whether the source has all of it can't be told.
   const auto unread = std::lower_bound(there.unread.begin(), there.unread.end(), here.floor);
   const int64_t unread_seq = unread == there.unread.end() ? INT64_MAX : *unread;
@@ -40,7 +39,9 @@ CopiesCompared CompareCopies(const ShardProgress& there, const ShardProgress& he
     if (file.stem.seq < here.floor || kLastCopyGoes.planted()) continue;
     if (file.stem.seq > unread_seq) break;
     while (mine != here.files.end() && mine->stem.seq < file.stem.seq) ++mine;
-    if (mine == here.files.end() && here_goes_on) return {.next = file.stem.seq};
+    if (mine == here.files.end() && file.stem.seq > here.covered_to) {
+      return {.next = file.stem.seq};
+    }
     if (mine == here.files.end() || mine->stem != file.stem || mine->length[0] < file.length[0] ||
         mine->length[1] < file.length[1]) {
       return {.lost = file.stem.seq};

@@ -69,6 +69,14 @@ TEST(CompareCopies, WhatEitherSideCanNotReadMayBeTheLastCopy) {
   here.unread = {2};
   here.covered_to = 3;
   EXPECT_EQ(CompareCopies(all, here).lost, 2);
+  here = Has({File(1)});
+  here.unread = {2};
+  here.covered_to = 2;
+  EXPECT_EQ(CompareCopies(Has({File(1), File(2)}), here).lost, 2) << "its newest";
+  here = Has({});
+  here.unread = {1, 2};
+  here.covered_to = 2;
+  EXPECT_EQ(CompareCopies(all, here).lost, 1) << "a page of such";
 }
 
 class LeaverCoreTest : public ::testing::Test {
