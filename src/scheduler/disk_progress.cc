@@ -106,8 +106,9 @@ void DiskProgress::Read(const stream::ShardId& shard, int64_t floor, int64_t fro
 void DiskProgress::ReadNext(const std::shared_ptr<Reading>& reading) {
   if (reading->next == reading->stems.size() * stream::kParts) {
     ShardProgress& progress = reading->progress;
-    if (!progress.unread.empty()) {
-      progress.covered_to = std::min(progress.covered_to, reading->stems.back().seq);
+    const auto& unread = progress.unread;
+    if (!unread.empty() && unread.back() == reading->stems.back().seq) {
+      progress.covered_to = std::min(progress.covered_to, unread.back());
     }
     return reading->done(std::move(progress));
   }

@@ -23,8 +23,8 @@ namespace tailcast::scheduler {
 struct ShardProgress {
   int64_t floor = 1;               // what is below was collected
   std::vector<PairLengths> files;  // ascending
-  // Nothing is said of files above. Said also where a file is unread: then it is not known how far
-  // the shard is.
+  // Nothing is said of files above. Said also where the last one is unread: then it is not known
+  // how far the shard is.
   int64_t covered_to = INT64_MAX;
   std::vector<int64_t> damaged;  // here only: committed bytes of them are missing; not in `files`
   // Ascending, not in `files`: they are there, and reading them fails. Whoever copies there may

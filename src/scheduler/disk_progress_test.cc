@@ -92,7 +92,7 @@ TEST_F(DiskProgressTest, AFileThatCanNotBeReadIsNamedAndHoldsUpNoOther) {
   EXPECT_THAT(Seqs(progress), ::testing::ElementsAre(1, 2, 4, 5));
   EXPECT_THAT(progress.unread, ::testing::ElementsAre(3));
   EXPECT_THAT(progress.damaged, ::testing::IsEmpty());
-  EXPECT_EQ(progress.covered_to, 5) << "how far the shard is is not known";
+  EXPECT_EQ(progress.covered_to, INT64_MAX) << "the last one says how far the shard is";
   EXPECT_THAT(disk_progress_.Failing(),
               ::testing::ElementsAre(::testing::AllOf(::testing::HasSubstr("file 3 of s"),
                                                       ::testing::HasSubstr("Input/output error"))));
@@ -101,6 +101,14 @@ TEST_F(DiskProgressTest, AFileThatCanNotBeReadIsNamedAndHoldsUpNoOther) {
   EXPECT_EQ(progress.files.size(), 5u);
   EXPECT_EQ(progress.covered_to, INT64_MAX);
   EXPECT_THAT(disk_progress_.Failing(), ::testing::IsEmpty());
+}
+
+TEST_F(DiskProgressTest, WhereTheNewestCanNotBeReadItIsNotKnownHowFarTheShardIs) {
+  for (int64_t seq = 1; seq <= 3; ++seq) WriteWhole(seq);
+  disk_.SetUnreadable(stream::ShardDir(shard_), stream::FileName(File(3), Part::kData));
+  EXPECT_EQ(Read(1, 1, 10).covered_to, 3);
+  WriteWhole(4);
+  EXPECT_EQ(Read(1, 1, 10).covered_to, INT64_MAX);
 }
 
 TEST_F(DiskProgressTest, AFileThatIsGoneFailsNoMore) {

@@ -471,7 +471,7 @@ void SchedulerAgent::OnPeerProgress(const ShardId& shard, stream::TreeVersion tr
                    SchedulerCore& core = driver_->core();
                    if (here.ok()) {
                      // What there can't be read is copied again: that is safe. How far this cell is
-                     // it does not know while it can't read it.
+                     // it does not know while it can't read its newest file.
                      const int64_t covered_to = here->unread.empty()
                                                     ? there.covered_to
                                                     : std::min(there.covered_to, here->covered_to);
