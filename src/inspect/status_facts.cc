@@ -205,6 +205,21 @@ void AddDisk(const json& cell, std::vector<std::string>& troubles) {
 }
 
 // What keeps files from going, and for whom none are kept, as the source of a stream knows.
+// Why a cell that left keeps its copies. `unread`: who can't read the file, "there" that cell,
+// "source" this one; "": it is lacking.
+std::string LastCopyText(const std::string& unread, const std::string& file) {
+  if (unread == "there") {
+    return "its file " + file +
+           " can't be read, so that nobody knows whether this cell, the source, has all of it; its "
+           "status says why";
+  }
+  if (unread == "source") {
+    return "this cell, the source, can't read its file " + file +
+           ", which that cell has; mend the disk, or put it back from there";
+  }
+  return "this cell, the source, lacks file " + file + ", which it has; put that back from there";
+}
+
 void AddRetention(const json& cell, std::vector<std::string>& troubles) {
   for (const json& wait : ArrayOf(cell, "retention_waits")) {
     const auto file = wait.value("lacking_file", int64_t{0});
@@ -243,10 +258,9 @@ void AddRetention(const json& cell, std::vector<std::string>& troubles) {
     troubles.push_back("stream " + leaver.value("stream", "") + ", shard " +
                        std::to_string(leaver.value("shard", 0)) + ": cell " +
                        leaver.value("cell", "") +
-                       ", which has left the copy tree, keeps its copies: this cell, the source, "
-                       "lacks file " +
-                       std::to_string(leaver.value("lacking_file", int64_t{0})) +
-                       ", which it has; put that back from there");
+                       ", which has left the copy tree, keeps its copies: " +
+                       LastCopyText(leaver.value("unread", ""),
+                                    std::to_string(leaver.value("lacking_file", int64_t{0}))));
   }
   for (const json& out : ArrayOf(cell, "left_out")) {
     troubles.push_back("stream " + out.value("stream", "") + ": nothing is kept for cell " +

@@ -441,6 +441,16 @@ TEST(Troubles, ACellThatLeftAndHasTheLastCopyIsNamed) {
               ElementsAre("stream s, shard 1: cell far, which has left the copy tree, keeps its "
                           "copies: this cell, the source, lacks file 7, which it has; put that "
                           "back from there"));
+  cell["leaving"][1]["unread"] = "there";
+  EXPECT_THAT(Troubles(cell),
+              ElementsAre("stream s, shard 1: cell far, which has left the copy tree, keeps its "
+                          "copies: its file 7 can't be read, so that nobody knows whether this "
+                          "cell, the source, has all of it; its status says why"));
+  cell["leaving"][1]["unread"] = "source";
+  EXPECT_THAT(Troubles(cell),
+              ElementsAre("stream s, shard 1: cell far, which has left the copy tree, keeps its "
+                          "copies: this cell, the source, can't read its file 7, which that cell "
+                          "has; mend the disk, or put it back from there"));
 }
 
 TEST(Troubles, AProcessThatRunsForLongAgainIsForgotten) {

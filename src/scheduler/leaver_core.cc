@@ -44,10 +44,13 @@ CopiesCompared CompareCopies(const ShardProgress& there, const ShardProgress& he
     }
     if (mine == here.files.end() || mine->stem != file.stem || mine->length[0] < file.length[0] ||
         mine->length[1] < file.length[1]) {
-      return {.lost = file.stem.seq};
+      const bool unread_here =
+          std::binary_search(here.unread.begin(), here.unread.end(), file.stem.seq);
+      return {.lost = file.stem.seq,
+              .why = unread_here ? LastCopyWhy::kUnreadHere : LastCopyWhy::kLacking};
     }
   }
-  if (unread_seq != INT64_MAX) return {.lost = unread_seq};
+  if (unread_seq != INT64_MAX) return {.lost = unread_seq, .why = LastCopyWhy::kUnreadThere};
   return {.next = there.covered_to == INT64_MAX ? INT64_MAX : there.covered_to + 1};
 }
 
@@ -103,6 +106,7 @@ void LeaverCore::OnCompared(MonotonicTime now, const LeaverId& id, const CopiesC
     Begin(LeaverPhase::kKeeping, now + options_.look_again, *leaver);
     leaver->shard = shard;
     leaver->lacking = compared.lost;
+    leaver->why = compared.why;
     return;
   }
   leaver->from_seq = compared.next;
@@ -174,7 +178,7 @@ MonotonicTime LeaverCore::NextWork() const {
 std::vector<LeaverRow> LeaverCore::Rows() const {
   std::vector<LeaverRow> rows;
   for (const auto& [id, leaver] : leavers_) {
-    rows.push_back({id, leaver.phase, leaver.shard, leaver.lacking});
+    rows.push_back({id, leaver.phase, leaver.shard, leaver.lacking, leaver.why});
   }
   return rows;
 }

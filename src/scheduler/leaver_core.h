@@ -67,12 +67,19 @@ struct LeaverEffects {
 enum class LeaverPhase : uint8_t { kWaiting, kTelling, kResting, kComparing, kKeeping, kGoing };
 std::string_view LeaverPhaseName(LeaverPhase phase);  // "waiting", ...
 
+enum class LastCopyWhy : uint8_t {
+  kLacking,      // the source lacks the file, or has less of it
+  kUnreadThere,  // the cell that left can't read its own: whether the source has all is not known
+  kUnreadHere,   // the source can't read its own
+};
+
 // For people.
 struct LeaverRow {
   LeaverId id;
   LeaverPhase phase = LeaverPhase::kWaiting;
-  int32_t shard = 0;    // keeping: of the file that the source lacks
+  int32_t shard = 0;    // keeping: of the file that may be the last copy
   int64_t lacking = 0;  // keeping
+  LastCopyWhy why = LastCopyWhy::kLacking;
 };
 
 // Of what a cell has of a shard and what the source has, both read from the same file on: the first
@@ -80,6 +87,7 @@ struct LeaverRow {
 struct CopiesCompared {
   int64_t lost = 0;  // 0: none
   int64_t next = INT64_MAX;
+  LastCopyWhy why = LastCopyWhy::kLacking;  // of `lost`
 };
 // One that can't be read there may be lost, too.
 CopiesCompared CompareCopies(const ShardProgress& there, const ShardProgress& here);
@@ -111,6 +119,7 @@ class LeaverCore {
     int32_t shard = 0;   // comparing
     int64_t from_seq = 1;
     int64_t lacking = 0;
+    LastCopyWhy why = LastCopyWhy::kLacking;
   };
   Leaver* FindAsked(const LeaverId& id, LeaverPhase phase);
   static void Begin(LeaverPhase phase, MonotonicTime at, Leaver& leaver);

@@ -62,6 +62,8 @@ TEST(CompareCopies, WhatEitherSideCanNotReadMayBeTheLastCopy) {
   there.unread = {2};
   there.covered_to = 3;
   EXPECT_EQ(CompareCopies(there, all).lost, 2);
+  EXPECT_EQ(CompareCopies(there, all).why, LastCopyWhy::kUnreadThere);
+  EXPECT_EQ(CompareCopies(there, Has({File(2), File(3)})).why, LastCopyWhy::kLacking);
   EXPECT_EQ(CompareCopies(there, Has({File(1), File(2)})).lost, 2) << "the first one";
   EXPECT_EQ(CompareCopies(there, Has({File(2), File(3)})).lost, 1);
   EXPECT_EQ(CompareCopies(there, Has({File(3)}, 3)).lost, 0) << "below the floor";
@@ -69,6 +71,7 @@ TEST(CompareCopies, WhatEitherSideCanNotReadMayBeTheLastCopy) {
   here.unread = {2};
   here.covered_to = 3;
   EXPECT_EQ(CompareCopies(all, here).lost, 2);
+  EXPECT_EQ(CompareCopies(all, here).why, LastCopyWhy::kUnreadHere);
   here = Has({File(1)});
   here.unread = {2};
   here.covered_to = 2;
@@ -168,9 +171,10 @@ TEST_F(LeaverCoreTest, TheLastCopyStaysUntilTheSourceHasTheFileAgain) {
   Rest();
   core_.OnCompared(now_, id_, {});
   Work();
-  core_.OnCompared(now_, id_, {.lost = 4});
+  core_.OnCompared(now_, id_, {.lost = 4, .why = LastCopyWhy::kUnreadThere});
   EXPECT_EQ(phase(), LeaverPhase::kKeeping);
   EXPECT_EQ(core_.Rows().at(0).lacking, 4);
+  EXPECT_EQ(core_.Rows().at(0).why, LastCopyWhy::kUnreadThere);
   EXPECT_EQ(core_.Rows().at(0).shard, 1);
   EXPECT_THAT(Work().go, IsEmpty());
   const auto again = Work(options_.look_again);

@@ -120,6 +120,8 @@ std::string StatusJson(const std::string& cell, stream::SchedulerIncarnation inc
     if (row.phase != LeaverPhase::kKeeping) continue;
     leaving.back()["shard"] = row.shard;
     leaving.back()["lacking_file"] = row.lacking;
+    if (row.why == LastCopyWhy::kUnreadThere) leaving.back()["unread"] = "there";
+    if (row.why == LastCopyWhy::kUnreadHere) leaving.back()["unread"] = "source";
   }
   status["leaving"] = std::move(leaving);
   return status.dump();
