@@ -46,30 +46,43 @@ def end(process, how=signal.SIGTERM, timeout=30):
         process.wait()
 
 
-class FdatasyncSampler:
-    """Times two serial (write 4 KB, fdatasync) pairs every `interval` seconds in a thread of its own."""
+class Sampler:
+    """Adds a sample() to `samples` every `interval` seconds, in a thread of its own, until join()."""
 
-    def __init__(self, folder, interval):
+    def __init__(self, interval):
         self.samples = []
-        self.stop = threading.Event()
-        self.files = [os.open(os.path.join(folder, f"fdatasync-{i}"), os.O_CREAT | os.O_RDWR)
-                      for i in range(2)]
         self.interval = interval
+        self.stop = threading.Event()
         self.thread = threading.Thread(target=self.run)
         self.thread.start()
 
     def run(self):
-        block = os.urandom(4096)
         while not self.stop.wait(self.interval):
-            start = time.perf_counter()
-            for file in self.files:
-                os.write(file, block)
-                os.fdatasync(file)
-            self.samples.append((time.perf_counter() - start) * 1e6)
+            self.samples.append(self.sample())
 
-    def finish(self):
+    def join(self):
         self.stop.set()
         self.thread.join()
+
+
+class FdatasyncSampler(Sampler):
+    """Times two serial (write 4 KB, fdatasync) pairs."""
+
+    def __init__(self, folder, interval):
+        self.block = os.urandom(4096)
+        self.files = [os.open(os.path.join(folder, f"fdatasync-{i}"), os.O_CREAT | os.O_RDWR)
+                      for i in range(2)]
+        super().__init__(interval)
+
+    def sample(self):
+        start = time.perf_counter()
+        for file in self.files:
+            os.write(file, self.block)
+            os.fdatasync(file)
+        return (time.perf_counter() - start) * 1e6
+
+    def finish(self):
+        self.join()
         for file in self.files:
             os.close(file)
         ordered = sorted(self.samples)
@@ -85,28 +98,20 @@ def cpu_seconds(pids):
     return total / os.sysconf("SC_CLK_TCK")
 
 
-class CpuSampler:
-    """CPU seconds of processes over time, from a thread of its own."""
+class CpuSampler(Sampler):
+    """CPU seconds of processes over time."""
 
     def __init__(self, pids, interval):
-        self.pids, self.interval = pids, interval
-        self.samples = []  # (wall time in microseconds, CPU seconds of all)
-        self.stop = threading.Event()
-        self.sample()
-        self.thread = threading.Thread(target=self.run)
-        self.thread.start()
+        self.pids = pids
+        self.first = self.sample()
+        super().__init__(interval)
 
     def sample(self):
-        self.samples.append((time.time() * 1e6, cpu_seconds(self.pids)))
-
-    def run(self):
-        while not self.stop.wait(self.interval):
-            self.sample()
+        return time.time() * 1e6, cpu_seconds(self.pids)  # of all
 
     def finish(self):
-        self.stop.set()
-        self.thread.join()
-        self.sample()
+        self.join()
+        self.samples = [self.first, *self.samples, self.sample()]
 
     def between(self, begin_us, end_us):
         """From the last sample before `begin_us` to the first after `end_us`."""
