@@ -470,10 +470,8 @@ class Up {
     config.set_name(stream.name);
     config.set_shards(1);
     for (const std::string& d : stream.destinations) config.add_destinations(d);
-    using Made = Result<v1::StreamConfig>;
-    const Made made = session->Call<Made>([&](Callback<void(Made)> done) {
-      session->client().CreateStream(config, std::move(done));
-    });
+    const auto made = session->Call<Result<v1::StreamConfig>>(
+        [&](auto done) { session->client().CreateStream(config, std::move(done)); });
     if (!made.ok()) return made.status().WithContext("stream " + stream.name);
     return WaitForStreamEverywhere(deployment_, *made,
                                    Duration::Micros(static_cast<int64_t>(options_.ready_s * 1e6)));

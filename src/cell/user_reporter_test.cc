@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tailcast/base/scope.h"
 #include "tailcast/sim/sim_loop.h"
 #include "tailcast/sim/sim_rpc.h"
 

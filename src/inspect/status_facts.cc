@@ -204,7 +204,6 @@ void AddDisk(const json& cell, std::vector<std::string>& troubles) {
   }
 }
 
-// What keeps files from going, and for whom none are kept, as the source of a stream knows.
 // Why a cell that left keeps its copies. `unread`: who can't read the file, "there" that cell,
 // "source" this one; "": it is lacking.
 std::string LastCopyText(const std::string& unread, const std::string& file) {
@@ -220,6 +219,7 @@ std::string LastCopyText(const std::string& unread, const std::string& file) {
   return "this cell, the source, lacks file " + file + ", which it has; put that back from there";
 }
 
+// What keeps files from going, and for whom none are kept, as the source of a stream knows.
 void AddRetention(const json& cell, std::vector<std::string>& troubles) {
   for (const json& wait : ArrayOf(cell, "retention_waits")) {
     const auto file = wait.value("lacking_file", int64_t{0});

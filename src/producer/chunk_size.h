@@ -7,7 +7,7 @@
 // of index, on average, are sent once more. So chunks of more than 4096 bytes are not larger than
 // two flushes, and what is sent stays near three times what comes. That is little beside what a
 // crowd of consumers reads, each of them only what is new of a chunk, and what each chunk costs
-// them (bench/README.md, e2e).
+// them.
 //
 //   bytes/s                 < 40 KB/s  320 KB/s  1.3 MB/s  >= 5 MB/s     in flushes of 100 ms
 //   chunk                   512        4096      16384     65536

@@ -92,8 +92,8 @@ class ProducerAgent {
     NotifyHook notify;
     // Room in the buffer again, or the state changed. May be empty.
     Callback<void()> on_progress;
-    // As trouble(), when it begins; it is tried again. `same`: a shard at its limit, as before the
-    // current file; that was told. May be empty.
+    // As trouble(): when the primary layer begins to fail, and each time that a shard is found at
+    // its limit. It is tried again. `same`: at its limit as before, which was told. May be empty.
     Callback<void(Status, bool same)> on_trouble;
   };
 

@@ -95,7 +95,7 @@ void CatalogueLinks::TellNext(const std::string& cell, Link& link) {
   while (!link.to_tell.empty()) {
     const auto next =
         link.round_at ? link.to_tell.upper_bound(*link.round_at) : link.to_tell.begin();
-    if (next == link.to_tell.end()) {  // only such as were refused are left
+    if (next == link.to_tell.end()) {  // what is left was refused, or came behind those
       link.round_at.reset();
       return TellLater(cell, link);
     }

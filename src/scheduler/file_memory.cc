@@ -50,7 +50,7 @@ bool FileMemory::MakeRoom(const ShardId& id, ShardFiles& shard,
   return PutOffOne(id, shard, getting_on) || (!getting_on.empty() && PutOffOne(id, shard, {}));
 }
 
-// The newest that none of the spared cells lacks.
+// The next older one, from where the search got to, that none of the spared cells lacks.
 bool FileMemory::PutOffOne(const ShardId& id, ShardFiles& shard,
                            const std::set<std::string>& spared) {
   Search& search = searches_[id][spared.empty() ? 1 : 0];

@@ -35,7 +35,9 @@ struct DiskStatus {
 // "scheduler_incarnation": ..., "unfinished": ..., "operations": [...], "slow_workers": [...],
 // "retention_waits": [...], "stamps": [...], "leaving": [...]}; of cores that are null, the cell
 // and its disk alone; "text" to "full" where they are known, "unseen_ms" where the disk can't be
-// looked at, "no_room" where changes wait.
+// looked at, "no_room" where changes wait. A row of "leaving" that keeps its copies has "shard" and
+// "lacking_file", and "unread" where that is not lacking but can't be read: "there", in the cell
+// that left, or at the "source".
 std::string StatusJson(const std::string& cell, stream::SchedulerIncarnation incarnation,
                        MonotonicTime now, const SchedulerCore* core, const RetentionCore* retention,
                        const std::vector<StampWatch::Off>& stamps, const LeaverCore* leavers,
