@@ -124,7 +124,9 @@ void CatalogueLinks::TellNext(const std::string& cell, Link& link) {
 void CatalogueLinks::OnTold(const std::string& cell, Link& link, const stream::StreamId& deleted,
                             const Status& status) {
   link.telling = false;
-  if (IsUnavailable(status) || status.code() == StatusCode::kDeadlineExceeded) {
+  // The cell's state, and not this deletion's: without room it takes no other, either.
+  if (IsUnavailable(status) || status.code() == StatusCode::kDeadlineExceeded ||
+      status.code() == StatusCode::kResourceExhausted) {
     return TellLater(cell, link);
   }
   if (!status.ok()) {

@@ -23,6 +23,7 @@ class CatalogueLinksTest : public ::testing::Test {
                     scope_.Bind([this](const std::string& bytes, rpc::Responder respond) {
                       const std::string name = rpc::Parse<v1::RemoveStreamRequest>(bytes)->name();
                       asked_.push_back(name);
+                      if (no_room_) return respond(ResourceExhaustedError("the disk is full"));
                       if (!refused_.contains(name)) return respond(std::string());
                       respond(FailedPreconditionError("this cell is its source"));
                     }));
@@ -63,6 +64,7 @@ class CatalogueLinksTest : public ::testing::Test {
       1};
   std::vector<std::string> asked_, told_;
   std::set<std::string> refused_;
+  bool no_room_ = false;
   CatalogueLinks links_{*loop_,
                         *connector_,
                         catalogue_,
@@ -114,6 +116,18 @@ TEST_F(CatalogueLinksTest, WhoDoesNotAnswerIsAskedForTheSameAgain) {
   EXPECT_GT(asked.size(), 3u) << "again";
   asked.erase(std::unique(asked.begin(), asked.end()), asked.end());
   EXPECT_THAT(asked, ElementsAre("a", "b", "c"));
+  EXPECT_THAT(told_, ElementsAre("a", "b", "c"));
+}
+
+TEST_F(CatalogueLinksTest, WhoHasNoRoomIsAskedForTheSameAgainAfterAPause) {
+  no_room_ = true;
+  TellAll();
+  const auto asked = AskedIn(Duration::Seconds(2));
+  EXPECT_GE(asked.size(), 5u);
+  EXPECT_LE(asked.size(), 11u);
+  EXPECT_THAT(asked, ::testing::Each("a"));
+  no_room_ = false;
+  time_.RunFor(Duration::Seconds(1));
   EXPECT_THAT(told_, ElementsAre("a", "b", "c"));
 }
 

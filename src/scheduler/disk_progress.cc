@@ -36,7 +36,17 @@ ShardProgress FromProto(const v1::ShardProgressReply& reply, int files_max) {
     if (!stem || file.data_length() < 0 || file.index_length() < 0) continue;
     progress.files.push_back({*stem, {file.data_length(), file.index_length()}});
   }
-  progress.unread.assign(reply.unread_seqs().begin(), reply.unread_seqs().end());
+  const auto by_seq = [](const PairLengths& a, const PairLengths& b) {
+    return a.stem.seq < b.stem.seq;
+  };
+  const auto same_seq = [](const PairLengths& a, const PairLengths& b) {
+    return a.stem.seq == b.stem.seq;
+  };
+  auto& files = progress.files;
+  std::stable_sort(files.begin(), files.end(), by_seq);
+  files.erase(std::unique(files.begin(), files.end(), same_seq), files.end());
+  const std::set<int64_t> unread(reply.unread_seqs().begin(), reply.unread_seqs().end());
+  progress.unread.assign(unread.begin(), unread.end());
   if (reply.covered_to_seq() > 0) {
     progress.covered_to = reply.covered_to_seq();
   } else if (reply.files_size() >= files_max && !progress.files.empty()) {
@@ -61,106 +71,167 @@ void DiskProgress::List(const stream::ShardId& shard, Callback<void(Result<Listi
 }
 
 struct DiskProgress::Reading {
+  explicit Reading(EventLoop& loop) : timer(loop) {}
+
+  int64_t seq() const { return stems[file].seq; }
+
   stream::ShardId shard;
-  std::vector<stream::Stem> stems;
-  size_t next = 0;  // in parts of files
-  int tries = 0;    // of the part before that
-  std::unique_ptr<storage::ReadFile> file;
+  bool listed = false;
+  std::vector<stream::Stem> stems;  // of the page
+  size_t file = 0;                  // of them, and `part` of it: read now
+  size_t part = 0;
+  int failures = 0;  // of that
+  std::unique_ptr<storage::ReadFile> open;
+  PairLengths pair;
   ShardProgress progress;
-  Callback<void(Result<ShardProgress>)> done;
+  Callback<void(Result<ShardProgress>)> done;  // null: the page has ended
+  bool hangs = false;                          // ended, and its last call has no answer
+  Timer timer;
 };
 
 void DiskProgress::Read(const stream::ShardId& shard, int64_t floor, int64_t from_seq,
                         int files_max, Callback<void(Result<ShardProgress>)> done) {
-  auto reading = std::make_shared<Reading>();
+  auto reading = std::make_shared<Reading>(loop_);
   reading->shard = shard;
   reading->progress.floor = floor;
   reading->done = std::move(done);
+  reading->timer.After(kReadTime, scope_.Bind([this, weak = std::weak_ptr(reading)] {
+    if (const auto reading = weak.lock(); reading != nullptr) OnTimeUp(*reading);
+  }));
   store_.List(stream::ShardDir(shard),
               scope_.Bind([this, reading, from_seq,
-                           files_max](Result<std::vector<storage::DirEntry>> entries) {
-                if (!entries.ok()) return reading->done(entries.status());
-                const auto listing = stream::ShardListing::Parse(*entries);
-                if (!listing.ok()) return reading->done(listing.status());
-                ShardProgress& progress = reading->progress;
-                progress.floor = std::max(progress.floor, listing->floor());
-                for (const auto& [seq, pair] : listing->pairs()) {
-                  if (seq < from_seq || !pair.complete()) continue;
-                  if (static_cast<int>(reading->stems.size()) == files_max) {
-                    progress.covered_to = reading->stems.back().seq;
-                    break;
-                  }
-                  reading->stems.push_back(pair.stem);
-                }
-                if (const auto failing = failing_.find(reading->shard); failing != failing_.end()) {
-                  std::erase_if(failing->second, [&](const auto& file) {
-                    const stream::ListedPair* pair = listing->Find(file.first);
-                    return pair == nullptr || !pair->complete();
-                  });
-                  if (failing->second.empty()) failing_.erase(failing);
-                }
-                ReadNext(reading);
+                           files_max](const Result<std::vector<storage::DirEntry>>& entries) {
+                OnListed(reading, from_seq, files_max, entries);
               }));
 }
 
-void DiskProgress::ReadNext(const std::shared_ptr<Reading>& reading) {
-  if (reading->next == reading->stems.size() * stream::kParts) {
-    ShardProgress& progress = reading->progress;
-    const auto& unread = progress.unread;
-    if (!unread.empty() && unread.back() == reading->stems.back().seq) {
-      progress.covered_to = std::min(progress.covered_to, unread.back());
-    }
-    return reading->done(std::move(progress));
+void DiskProgress::OnListed(const std::shared_ptr<Reading>& reading, int64_t from_seq,
+                            int files_max, const Result<std::vector<storage::DirEntry>>& entries) {
+  if (reading->done == nullptr) return;
+  const auto listing = entries.ok() ? stream::ShardListing::Parse(*entries)
+                                    : Result<stream::ShardListing>(entries.status());
+  if (!listing.ok()) {
+    reading->timer.Cancel();
+    return std::exchange(reading->done, nullptr)(listing.status());
   }
-  const stream::Stem& stem = reading->stems[reading->next / stream::kParts];
-  const size_t part = reading->next % stream::kParts;
-  if (part == 0) reading->progress.files.push_back({stem, {0, 0}});
-  ++reading->next;
-  // Of a pair that is not whole, or can't be read, nothing is said.
-  const auto drop_pair = [this, reading, part, seq = stem.seq](const Status& why) {
-    if (IsDataLoss(why)) reading->progress.damaged.push_back(seq);
-    reading->progress.files.pop_back();
-    reading->next += stream::kParts - 1 - part;
-    reading->tries = 0;
-    ReadNext(reading);
-  };
-  const auto failed = [this, reading, part, seq = stem.seq, drop_pair](const Status& why) {
-    if (IsDataLoss(why) || IsNotFound(why)) {
-      OnRead(reading->shard, seq);
-      return drop_pair(why);
+  reading->listed = true;
+  ShardProgress& progress = reading->progress;
+  progress.floor = std::max(progress.floor, listing->floor());
+  for (const auto& [seq, pair] : listing->pairs()) {
+    if (seq < from_seq || !pair.complete()) continue;
+    if (static_cast<int>(reading->stems.size()) == files_max) {
+      progress.covered_to = reading->stems.back().seq;
+      break;
     }
-    if (++reading->tries < kTriesMax) {  // the same part again
-      --reading->next;
-      if (part == 0) reading->progress.files.pop_back();
-      return ReadNext(reading);
-    }
-    auto& failing = failing_[reading->shard];
-    if (failing.contains(seq) || failing.size() < kUnreadMax) failing[seq] = why.message();
-    reading->progress.unread.push_back(seq);
-    if (static_cast<int>(reading->progress.unread.size()) == kUnreadMax) {
-      const size_t read = (reading->next - 1) / stream::kParts + 1;
-      reading->stems.resize(read);  // the others are asked for when the first of them is
-    }
-    drop_pair(why);
-  };
+    reading->stems.push_back(pair.stem);
+  }
+  if (const auto failing = failing_.find(reading->shard); failing != failing_.end()) {
+    std::erase_if(failing->second, [&](const auto& file) {
+      const stream::ListedPair* pair = listing->Find(file.first);
+      return pair == nullptr || !pair->complete();
+    });
+    if (failing->second.empty()) failing_.erase(failing);
+  }
+  ReadNext(reading);
+}
+
+void DiskProgress::ReadNext(const std::shared_ptr<Reading>& reading) {
+  while (reading->file < reading->stems.size() &&
+         hanging_.contains({reading->shard, reading->seq()})) {
+    SetUnread(*reading, "no answer");
+    ++reading->file;
+  }
+  if (reading->file == reading->stems.size()) return End(*reading);
   store_.OpenRead(
-      stream::ShardDir(reading->shard), stream::FileName(stem, static_cast<stream::Part>(part)),
-      scope_.Bind([this, reading, part, failed](Result<std::unique_ptr<storage::ReadFile>> file) {
-        if (!file.ok()) return failed(file.status());
-        reading->file = std::move(*file);
-        reading->file->CheckedSize(
-            scope_.Bind([this, reading, part, failed](Result<storage::FileSize> size) {
-              if (!size.ok()) return failed(size.status());
-              reading->tries = 0;
-              PairLengths& pair = reading->progress.files.back();
-              pair.length[part] = size->committed_length;
-              if (part == stream::kParts - 1) OnRead(reading->shard, pair.stem.seq);
-              ReadNext(reading);
-            }));
+      stream::ShardDir(reading->shard),
+      stream::FileName(reading->stems[reading->file], static_cast<stream::Part>(reading->part)),
+      scope_.Bind([this, reading](Result<std::unique_ptr<storage::ReadFile>> file) {
+        if (!file.ok()) return OnPart(reading, file.status());
+        reading->open = std::move(*file);
+        reading->open->CheckedSize(scope_.Bind(
+            [this, reading](const Result<storage::FileSize>& size) { OnPart(reading, size); }));
       }));
 }
 
-void DiskProgress::OnRead(const stream::ShardId& shard, int64_t seq) {
+void DiskProgress::OnPart(const std::shared_ptr<Reading>& reading,
+                          const Result<storage::FileSize>& size) {
+  if (reading->done == nullptr) {
+    if (reading->hangs) hanging_.erase({reading->shard, reading->seq()});
+    return;
+  }
+  ShardProgress& progress = reading->progress;
+  if (size.ok()) {
+    reading->pair.stem = reading->stems[reading->file];
+    reading->pair.length[reading->part] = size->committed_length;
+    reading->failures = 0;
+    if (++reading->part < stream::kParts) return ReadNext(reading);
+    progress.files.push_back(reading->pair);
+    OnNotFailing(reading->shard, reading->seq());
+  } else if (IsDataLoss(size.status()) || IsNotFound(size.status())) {
+    if (IsDataLoss(size.status())) progress.damaged.push_back(reading->seq());
+    OnNotFailing(reading->shard, reading->seq());
+  } else if (TriesAgain(*reading, size.status())) {
+    return ReadNext(reading);
+  } else {
+    SetUnread(*reading, size.status().message());
+  }
+  ++reading->file;
+  reading->part = 0;
+  reading->failures = 0;
+  ReadNext(reading);
+}
+
+// Not if it has failed before: the others wait.
+bool DiskProgress::TriesAgain(Reading& reading, const Status& failure) const {
+  const auto failing = failing_.find(reading.shard);
+  return failure.code() != StatusCode::kDeadlineExceeded &&
+         (failing == failing_.end() || !failing->second.contains(reading.seq())) &&
+         ++reading.failures < kTriesMax;
+}
+
+void DiskProgress::SetUnread(Reading& reading, const std::string& why) {
+  auto& failing = failing_[reading.shard];
+  const int64_t seq = reading.seq();
+  if (failing.contains(seq) || failing.size() < kUnreadMax) failing[seq] = why;
+  reading.progress.unread.push_back(seq);
+  // The others are asked for when the first of them is.
+  if (static_cast<int>(reading.progress.unread.size()) == kUnreadMax &&
+      reading.file + 1 < reading.stems.size()) {
+    reading.stems.resize(reading.file + 1);
+    reading.progress.early = true;
+  }
+}
+
+void DiskProgress::OnTimeUp(Reading& reading) {
+  if (!reading.listed) {
+    return std::exchange(reading.done, nullptr)(
+        DeadlineExceededError("the listing of " + reading.shard.ToString() + " takes long"));
+  }
+  reading.progress.early = true;
+  if (reading.file > 0) {  // the next page begins with it
+    reading.stems.resize(reading.file);
+    return End(reading);
+  }
+  reading.hangs = true;
+  hanging_.insert({reading.shard, reading.seq()});
+  SetUnread(reading, "no answer");
+  reading.stems.resize(1);
+  End(reading);
+}
+
+void DiskProgress::End(Reading& reading) {
+  reading.timer.Cancel();
+  ShardProgress& progress = reading.progress;
+  // Also where the last one is unread: how far the shard is is not known.
+  if (progress.early ||
+      (!progress.unread.empty() && progress.unread.back() == reading.stems.back().seq)) {
+    progress.covered_to = std::min(progress.covered_to, reading.stems.back().seq);
+  }
+  progress.listed = reading.stems;
+  std::exchange(reading.done, nullptr)(std::move(progress));
+}
+
+void DiskProgress::OnNotFailing(const stream::ShardId& shard, int64_t seq) {
   const auto failing = failing_.find(shard);
   if (failing == failing_.end()) return;
   failing->second.erase(seq);

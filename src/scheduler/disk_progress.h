@@ -7,9 +7,12 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "tailcast/base/event_loop.h"
 #include "tailcast/base/scope.h"
 #include "tailcast/base/status.h"
 #include "tailcast/proto/copy.pb.h"
@@ -30,15 +33,20 @@ struct ShardProgress {
   // Ascending, not in `files`: they are there, and reading them fails. Whoever copies there may
   // copy them again, which begins at what is there; nobody may count them as lost, or as copied.
   std::vector<int64_t> unread;
+  // Here only: of all complete pairs that were looked at, ascending.
+  std::vector<stream::Stem> listed;
+  // Here only: the page has fewer files than were asked for, and there are more.
+  bool early = false;
 };
 v1::ShardProgressReply ToProto(const ShardProgress& progress);
-// Files whose stem is none are left out. `files_max`: what was asked for.
+// In order, and each file once, whatever the peer sent; files whose stem is none are left out.
+// `files_max`: what was asked for.
 ShardProgress FromProto(const v1::ShardProgressReply& reply, int files_max);
 
 class DiskProgress {
  public:
-  // Outlives it.
-  explicit DiskProgress(storage::Store& store) : store_(store) {}
+  // Both outlive it.
+  DiskProgress(EventLoop& loop, storage::Store& store) : loop_(loop), store_(store) {}
   DiskProgress(const DiskProgress&) = delete;
   DiskProgress& operator=(const DiskProgress&) = delete;
 
@@ -51,8 +59,11 @@ class DiskProgress {
 
   // The lengths of up to `files_max` files from `from_seq` on. One that is damaged, or gone when it
   // is looked at, is not there; one that can't be read, though it was tried again, is unread and
-  // holds up no other; after kUnreadMax of those the page ends. `floor` is the least that the
-  // result names.
+  // holds up no other. The page ends early after kUnreadMax of those, and after kReadTime, so that
+  // who asks has an answer while it waits for one: a file that has all of that time alone and does
+  // not answer is unread, until it does. `floor` is the least that the result names.
+  // Errors: as Store::List; those of stream::ShardListing::Parse; DeadlineExceeded: the listing
+  // takes kReadTime.
   void Read(const stream::ShardId& shard, int64_t floor, int64_t from_seq, int files_max,
             Callback<void(Result<ShardProgress>)> done);
 
@@ -69,20 +80,31 @@ class DiskProgress {
   std::vector<std::string> Failing() const;
 
   static constexpr int kUnreadMax = 16;
+  static constexpr Duration kReadTime = Duration::Seconds(2);
   static constexpr size_t kShownMax = 20;
 
  private:
   // A Read under way: one file after the other, so that a long shard does not flood the store.
   struct Reading;
+  void OnListed(const std::shared_ptr<Reading>& reading, int64_t from_seq, int files_max,
+                const Result<std::vector<storage::DirEntry>>& entries);
   void ReadNext(const std::shared_ptr<Reading>& reading);
-  void OnRead(const stream::ShardId& shard, int64_t seq);
+  void OnPart(const std::shared_ptr<Reading>& reading, const Result<storage::FileSize>& size);
+  bool TriesAgain(Reading& reading, const Status& failure) const;
+  void SetUnread(Reading& reading, const std::string& why);
+  void OnTimeUp(Reading& reading);
+  static void End(Reading& reading);
+  // It is read, or not there.
+  void OnNotFailing(const stream::ShardId& shard, int64_t seq);
 
   struct Looking;
   void LookNext(const std::shared_ptr<Looking>& looking);
 
+  EventLoop& loop_;
   storage::Store& store_;
   std::map<stream::ShardId, int64_t> done_;                            // as found
   std::map<stream::ShardId, std::map<int64_t, std::string>> failing_;  // by file: why
+  std::set<std::pair<stream::ShardId, int64_t>> hanging_;  // files: a call has no answer yet
   uint64_t lost_ = 0;  // grows when something of that is not so any more
   Scope scope_;
 };

@@ -64,7 +64,7 @@ class DiskProgressTest : public ::testing::Test {
   std::unique_ptr<sim::SimLoop> loop_ = time_.MakeLoop("scheduler");
   storage::FakeDisk disk_{loop_.get(), 1};
   storage::FakeStore store_{&disk_, loop_.get()};
-  DiskProgress disk_progress_{store_};
+  DiskProgress disk_progress_{*loop_, store_};
   Scope scope_;
 };
 
@@ -136,6 +136,77 @@ TEST_F(DiskProgressTest, APageEndsAfterManyThatCanNotBeRead) {
   const ShardProgress second = Read(1, 27, 1000);
   EXPECT_THAT(second.unread, ::testing::ElementsAre(27, 28, 29, 30));
   EXPECT_EQ(second.files.size(), 10u);
+}
+
+// 300 reads, each of 20 ms or more.
+TEST_F(DiskProgressTest, OfASlowDiskTheAnswerComesInTimeWithWhatWasRead) {
+  for (int64_t seq = 1; seq <= 150; ++seq) WriteWhole(seq);
+  disk_.SetOptions({.request = {.base = Duration::Millis(20)}});
+  const MonotonicTime before = time_.now();
+  ShardProgress page = Read(1, 1, 1000);
+  EXPECT_LE(time_.now(), before + DiskProgress::kReadTime);
+  EXPECT_TRUE(page.early);
+  EXPECT_GE(page.files.size(), 20u);
+  EXPECT_THAT(page.unread, ::testing::IsEmpty());
+  size_t files = page.files.size();
+  for (int pages = 1; page.early && pages < 20; ++pages) {
+    EXPECT_EQ(page.covered_to, page.files.back().stem.seq);
+    EXPECT_EQ(page.listed.back().seq, page.covered_to);
+    page = Read(1, page.covered_to + 1, 1000);
+    files += page.files.size();
+  }
+  EXPECT_EQ(files, 150u);
+  EXPECT_EQ(page.covered_to, INT64_MAX);
+  EXPECT_THAT(disk_progress_.Failing(), ::testing::IsEmpty());
+}
+
+TEST_F(DiskProgressTest, AFileThatDoesNotAnswerHoldsUpNoOther) {
+  for (int64_t seq = 1; seq <= 4; ++seq) WriteWhole(seq);
+  disk_.SetHanging(stream::ShardDir(shard_), stream::FileName(File(3), Part::kIndex));
+  ShardProgress page = Read(1, 1, 10);
+  EXPECT_THAT(Seqs(page), ::testing::ElementsAre(1, 2));
+  EXPECT_THAT(page.unread, ::testing::IsEmpty()) << "it had not all of the time";
+  EXPECT_EQ(page.covered_to, 2);
+  page = Read(1, 3, 10);
+  EXPECT_THAT(page.unread, ::testing::ElementsAre(3));
+  EXPECT_EQ(page.covered_to, 3);
+  EXPECT_THAT(disk_progress_.Failing(), ::testing::ElementsAre(::testing::HasSubstr("no answer")));
+  page = Read(1, 4, 10);
+  EXPECT_THAT(Seqs(page), ::testing::ElementsAre(4));
+  // Nobody waits for it again before it has answered.
+  const MonotonicTime before = time_.now();
+  page = Read(1, 1, 10);
+  EXPECT_LE(time_.now(), before + Duration::Millis(100));
+  EXPECT_THAT(Seqs(page), ::testing::ElementsAre(1, 2, 4));
+  EXPECT_THAT(page.unread, ::testing::ElementsAre(3));
+  EXPECT_FALSE(page.early);
+  disk_.SetHanging(stream::ShardDir(shard_), stream::FileName(File(3), Part::kIndex), false);
+  time_.RunFor(storage::FakeDisk::kHangs);
+  EXPECT_EQ(Read(1, 1, 10).files.size(), 4u);
+  EXPECT_THAT(disk_progress_.Failing(), ::testing::IsEmpty());
+}
+
+TEST_F(DiskProgressTest, AListingThatDoesNotAnswerIsAnError) {
+  WriteWhole(1);
+  disk_.Freeze();
+  std::optional<Result<ShardProgress>> progress;
+  disk_progress_.Read(shard_, 1, 1, 10,
+                      scope_.Bind([&](Result<ShardProgress> p) { progress = std::move(p); }));
+  time_.RunFor(DiskProgress::kReadTime);
+  ASSERT_TRUE(progress.has_value());
+  EXPECT_EQ(progress->status().code(), StatusCode::kDeadlineExceeded) << progress->status();
+  disk_.Thaw();
+  EXPECT_EQ(Read(1, 1, 10).files.size(), 1u);
+}
+
+// A file that has failed is tried once; who asks waits for all of them.
+TEST_F(DiskProgressTest, AFileThatFailsIsNotTriedAgainAndAgain) {
+  for (int64_t seq = 1; seq <= 3; ++seq) WriteWhole(seq);
+  disk_.SetUnreadable(stream::ShardDir(shard_), stream::FileName(File(2), Part::kData));
+  Read(1, 1, 10);
+  const int64_t first = disk_.counters().injected_errors;
+  Read(1, 1, 10);
+  EXPECT_EQ(disk_.counters().injected_errors, first + 1);
 }
 
 TEST_F(DiskProgressTest, APageSaysWhereItEnds) {
@@ -215,6 +286,17 @@ TEST(ShardProgressTest, IsReadBackFromItsMessageWithoutStemsThatAreNone) {
   EXPECT_EQ(back.files[1].length[0], 7);
   EXPECT_EQ(back.files[1].length[1], 64);
   EXPECT_EQ(back.covered_to, INT64_MAX);
+}
+
+TEST(ShardProgressTest, IsInOrderWhateverThePeerSends) {
+  v1::ShardProgressReply reply = ToProto({1, {{File(6), {1, 0}}, {File(5), {2, 0}}}});
+  *reply.add_files() = reply.files(0);
+  for (const int64_t seq : {9, 3, 9}) reply.add_unread_seqs(seq);
+  const ShardProgress progress = FromProto(reply, 1000);
+  ASSERT_EQ(progress.files.size(), 2u);
+  EXPECT_EQ(progress.files[0].stem, File(5));
+  EXPECT_EQ(progress.files[1].stem, File(6));
+  EXPECT_THAT(progress.unread, ::testing::ElementsAre(3, 9));
 }
 
 TEST(ShardProgressTest, SaysWhatIsNotKnown) {

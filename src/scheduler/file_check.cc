@@ -111,19 +111,16 @@ void FileCheck::OnLooked(size_t shards_left, int files_left, const ShardProgress
   if (Watches(next_shard_))
     Report(next_shard_, missing_.OnLooked(next_shard_, next_seq_, progress));
   ShowSoon();
-  const auto seen =
-      static_cast<int>(progress.files.size() + progress.damaged.size() + progress.unread.size());
-  int64_t last = progress.files.empty() ? 0 : progress.files.back().stem.seq;
-  if (!progress.damaged.empty()) last = std::max(last, progress.damaged.back());
-  if (!progress.unread.empty()) last = std::max(last, progress.unread.back());
+  const auto seen = static_cast<int>(progress.listed.size());
   if (seen > files_left) {
-    next_seq_ = last;
+    next_seq_ = progress.listed.back().seq;
     looking_ = false;
     return;
   }
-  if (static_cast<int>(progress.unread.size()) == DiskProgress::kUnreadMax) {
-    next_seq_ = last + 1;  // the page has ended before its time
-    return LookAt(shards_left, files_left - seen);
+  if (progress.early) {  // the disk fails, or has much to do
+    next_seq_ = progress.listed.back().seq + 1;
+    looking_ = false;
+    return;
   }
   next_seq_ = 1;
   ++next_shard_.shard;  // or the next stream's first

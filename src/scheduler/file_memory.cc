@@ -50,15 +50,15 @@ bool FileMemory::MakeRoom(const ShardId& id, ShardFiles& shard,
   return PutOffOne(id, shard, getting_on) || (!getting_on.empty() && PutOffOne(id, shard, {}));
 }
 
-// The next older one, from where the search got to, that none of the spared cells lacks.
+// The next older one, from where the search got to, that none of the spared cells lacks now.
 bool FileMemory::PutOffOne(const ShardId& id, ShardFiles& shard,
                            const std::set<std::string>& spared) {
   Search& search = searches_[id][spared.empty() ? 1 : 0];
   search.saved += kLooksPerFile;
   const auto& files = shard.files();
   auto next = std::make_reverse_iterator(files.lower_bound(search.below));
-  if (search.saved >= search.passed || search.spared != spared) {
-    search = {.spared = spared};
+  if (search.saved >= search.passed) {
+    search = {};
     constexpr int64_t kNewest = 64;
     const int64_t newest =
         std::min({kNewest, files_per_shard_max_ / 2, static_cast<int64_t>(files.size())});

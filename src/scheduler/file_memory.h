@@ -64,9 +64,9 @@ class FileMemory {
 
  private:
   // From the newest file down, over several calls: what one has passed the next does not look at
-  // again, until as many looks are saved as it takes to begin anew.
+  // again, until as many looks are saved as it takes to begin anew. Not even if other cells are
+  // spared now: which ones get on may change with each call.
   struct Search {
-    std::set<std::string> spared;
     int64_t below = INT64_MAX;  // the next one looks there
     int64_t passed = 0;
     int64_t saved = 0;

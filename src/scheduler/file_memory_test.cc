@@ -1,6 +1,7 @@
 // Which files are forgotten and which are put off, and what that costs.
 #include "tailcast/scheduler/file_memory.h"
 
+#include <set>
 #include <string>
 #include <utility>
 
@@ -24,11 +25,11 @@ class FileMemoryTest : public ::testing::Test {
   explicit FileMemoryTest(int64_t files_max = 4)
       : shard_(files_max), memory_(operations_, files_max) {}
 
-  // Both cells lack it, and want it. False: there was no room.
+  // b and c lack it, and want it. False: there was no room.
   bool Add(int64_t seq) {
     if (!shard_.Add(File(seq), false)) {
       memory_.OnNoRoom(id_);
-      if (!memory_.MakeRoom(id_, shard_, {"b", "c"})) return false;
+      if (!memory_.MakeRoom(id_, shard_, cells_)) return false;
       EXPECT_TRUE(shard_.Add(File(seq), false));
     }
     for (const char* cell : {"b", "c"}) {
@@ -64,6 +65,7 @@ class FileMemoryTest : public ::testing::Test {
   }
 
   const stream::ShardId id_{{"s", stream::StreamIncarnation{7}}, 0};
+  std::set<std::string> cells_ = {"b", "c"};  // the stream is copied to them
   WorkerTable workers_{{}};
   OperationTable operations_{{}, workers_, 1};
   ShardFiles shard_;
@@ -133,6 +135,19 @@ class FullFileMemoryTest : public FileMemoryTest {
 TEST_F(FullFileMemoryTest, RoomForANewFileCostsFewLooksWhereNoneIsFound) {
   Looks();
   for (int64_t seq = kFiles + 1; seq <= 2 * kFiles; ++seq) ASSERT_TRUE(Add(seq)) << seq;
+  EXPECT_LE(Looks(), kFiles * (FileMemory::kLooksPerFile + 2) + kFiles);
+}
+
+// b gets on, and waits for each of the files; d gets on now and then.
+TEST_F(FullFileMemoryTest, RoomForANewFileCostsFewLooksWhereOtherCellsGetOnEachTime) {
+  operations_.Release(At(0),
+                      operations_.Add({{id_, File(kFiles)}, Layer::kPrimary, "d"}, true).first);
+  Open(kFiles, "d");
+  Looks();
+  for (int64_t i = 1; i <= kFiles; ++i) {
+    if (!cells_.erase("d")) cells_.insert("d");
+    ASSERT_TRUE(Add(kFiles + i)) << i;
+  }
   EXPECT_LE(Looks(), kFiles * (FileMemory::kLooksPerFile + 2) + kFiles);
 }
 

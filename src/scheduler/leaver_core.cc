@@ -109,6 +109,10 @@ void LeaverCore::OnCompared(MonotonicTime now, const LeaverId& id, const CopiesC
     leaver->why = compared.why;
     return;
   }
+  if (compared.next <= leaver->from_seq) {  // no cell answers so
+    Begin(LeaverPhase::kTelling, now + options_.retry, *leaver);
+    return;
+  }
   leaver->from_seq = compared.next;
   if (compared.next != INT64_MAX) return;
   ++leaver->shard;

@@ -195,6 +195,15 @@ TEST_F(LeaverCoreTest, WhoIsSilentIsAskedAgain) {
   EXPECT_THAT(Work(options_.retry).tell, ElementsAre(id_)) << "it may have begun anew";
 }
 
+TEST_F(LeaverCoreTest, WhoseAnswersLeadNowhereIsAskedAgainAfterAPause) {
+  Rest();
+  core_.OnCompared(now_, id_, {.next = 1});
+  const auto work = Work();
+  EXPECT_THAT(work.compare, IsEmpty());
+  EXPECT_THAT(work.tell, IsEmpty());
+  EXPECT_THAT(Work(options_.retry).tell, ElementsAre(id_));
+}
+
 TEST_F(LeaverCoreTest, AnotherLeavingOfTheSameCellBeginsAnew) {
   Rest();
   known_[0].id.order = 4;

@@ -1,7 +1,6 @@
 #include "tailcast/scheduler/missing_files.h"
 
 #include <algorithm>
-#include <iterator>
 
 #include "tailcast/stream/message_ids.h"
 #include "tailcast/stream/shard_listing.h"
@@ -93,20 +92,20 @@ std::vector<MissingFiles::Found> MissingFiles::OnLooked(const ShardId& id, int64
       Add(shard, seq, v1::LackingFile::DAMAGED, found);
     }
   }
-  const std::vector<PairLengths>& files = progress.files;
-  for (auto file = files.begin(); file != files.end(); ++file) {
-    const auto next = std::next(file);
-    const auto seal = next == files.end() ? std::nullopt : SealBetween(file->stem, next->stem);
+  auto next = progress.listed.begin();
+  for (const auto& [stem, length] : progress.files) {
+    while (next != progress.listed.end() && next->seq <= stem.seq) ++next;
+    const auto seal = next == progress.listed.end() ? std::nullopt : SealBetween(stem, *next);
     if (!seal) {
       // Nobody knows how long it should be: it is there, and in one piece.
-      const auto lack = shard.lacking.find(file->stem.seq);
+      const auto lack = shard.lacking.find(stem.seq);
       if (lack != shard.lacking.end() && lack->second.kind == v1::LackingFile::DAMAGED) {
-        Remove(shard, file->stem.seq);
+        Remove(shard, stem.seq);
       }
-    } else if (file->length[0] >= seal->length[0] && file->length[1] >= seal->length[1]) {
-      Remove(shard, file->stem.seq);
+    } else if (length[0] >= seal->length[0] && length[1] >= seal->length[1]) {
+      Remove(shard, stem.seq);
     } else {
-      Add(shard, file->stem.seq, v1::LackingFile::INCOMPLETE, found);
+      Add(shard, stem.seq, v1::LackingFile::INCOMPLETE, found);
     }
   }
   return found;

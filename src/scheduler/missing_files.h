@@ -47,7 +47,7 @@ class MissingFiles {
   // What became of it: returns what is lacking since now. Nothing below `floor` is.
   std::vector<Found> OnListed(const stream::ShardId& shard, int64_t floor,
                               const std::vector<stream::Stem>& complete_pairs);
-  // Files from `from_seq` on were looked at. Of those whose successor was, too, the length is
+  // Files from `from_seq` on were looked at. Of those whose successor is listed the length is
   // known.
   std::vector<Found> OnLooked(const stream::ShardId& shard, int64_t from_seq,
                               const ShardProgress& progress);

@@ -1,5 +1,7 @@
 #include "tailcast/scheduler/missing_files.h"
 
+#include <algorithm>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -25,10 +27,17 @@ class MissingFilesTest : public ::testing::Test {
     for (const int64_t seq : pairs) stems.push_back(File(seq));
     found_ = missing_.OnListed(shard_, floor, stems);
   }
-  void Look(const std::vector<PairLengths>& files, const std::vector<int64_t>& damaged = {}) {
+  void Look(const std::vector<PairLengths>& files, const std::vector<int64_t>& damaged = {},
+            const std::vector<int64_t>& unread = {}) {
     ShardProgress progress;
     progress.files = files;
     progress.damaged = damaged;
+    progress.unread = unread;
+    for (const PairLengths& file : files) progress.listed.push_back(file.stem);
+    for (const int64_t seq : damaged) progress.listed.push_back(File(seq));
+    for (const int64_t seq : unread) progress.listed.push_back(File(seq));
+    std::sort(progress.listed.begin(), progress.listed.end(),
+              [](const Stem& a, const Stem& b) { return a.seq < b.seq; });
     missing_.OnLooked(shard_, 1, progress);
   }
   // "2 DAMAGED", ... by the finding.
@@ -111,6 +120,14 @@ TEST_F(MissingFilesTest, AClosedFileIsAsLongAsItsSuccessorSays) {
   EXPECT_THAT(Lacking(), ElementsAre("3 INCOMPLETE"));
   List({1, 2, 3, 4});
   EXPECT_THAT(Lacking(), ElementsAre("3 INCOMPLETE")) << "a listing knows no lengths";
+}
+
+TEST_F(MissingFilesTest, AFileIsAsLongAsASuccessorSaysThatCanNotBeRead) {
+  List({1, 2, 3, 4, 5});
+  Look({{File(1), {99, 64}}, {File(3), {100, 32}}, {File(5), {5, 0}}}, {2}, {4});
+  EXPECT_THAT(Lacking(), ElementsAre("2 DAMAGED", "1 INCOMPLETE", "3 INCOMPLETE"));
+  Look({Whole(1), Whole(3), {File(5), {5, 0}}}, {2}, {4});
+  EXPECT_THAT(Lacking(), ElementsAre("2 DAMAGED"));
 }
 
 TEST_F(MissingFilesTest, ADamagedFileIsLackingUntilItIsSeenWhole) {

@@ -51,7 +51,7 @@ SchedulerAgent::SchedulerAgent(EventLoop& loop, storage::Store& store, rpc::Conn
             store.Room(std::move(done));
           },
           [this] { return registry_.no_room(); }),
-      disk_(store) {}
+      disk_(loop, store) {}
 
 void SchedulerAgent::Attach(rpc::Server& server) {
   const auto handle = [&](const char* method, auto serve) {
@@ -369,9 +369,8 @@ void SchedulerAgent::AnswerProgress(const std::string& bytes, rpc::Responder res
              scope_.Bind([respond = std::move(respond), knows_unread = request->knows_unread()](
                              Result<ShardProgress> progress) mutable {
                if (!progress.ok()) return respond(progress.status());
-               if (!knows_unread && !progress->unread.empty()) {
-                 return respond(UnavailableError("file " + std::to_string(progress->unread[0]) +
-                                                 " can't be read now"));
+               if (!knows_unread && (progress->early || !progress->unread.empty())) {
+                 return respond(UnavailableError("the disk does not answer for all files now"));
                }
                respond(ToProto(*progress).SerializeAsString());
              }));
@@ -472,9 +471,9 @@ void SchedulerAgent::OnPeerProgress(const ShardId& shard, stream::TreeVersion tr
                    if (here.ok()) {
                      // What there can't be read is copied again: that is safe. How far this cell is
                      // it does not know while it can't read its newest file.
-                     const int64_t covered_to = here->unread.empty()
-                                                    ? there.covered_to
-                                                    : std::min(there.covered_to, here->covered_to);
+                     const bool all_read = here->unread.empty() && !here->early;
+                     const int64_t covered_to =
+                         all_read ? there.covered_to : std::min(there.covered_to, here->covered_to);
                      core.OnProgress(loop_.Now(), shard, cell, there.floor, there.files,
                                      here->files, covered_to);
                    } else {

@@ -114,6 +114,17 @@ class FakeDisk {
     }
   }
 
+  // From now on every size and read of this file answers DeadlineExceeded, after kHangs. Or not any
+  // more.
+  void SetHanging(const std::string& dir, const std::string& name, bool hanging = true) {
+    if (hanging) {
+      hanging_.emplace(dir, name);
+    } else {
+      hanging_.erase({dir, name});
+    }
+  }
+  static constexpr Duration kHangs = Duration::Seconds(30);
+
   // While frozen nothing lands and nothing is answered (a stalled disk); thawing lands all.
   void Freeze() { frozen_ = true; }
   void Thaw();
@@ -148,7 +159,7 @@ class FakeDisk {
   FakeImage image_;
   uint64_t life_ = 1;  // grows with each power loss: handles of an earlier one are dead
   bool frozen_ = false;
-  std::set<std::pair<std::string, std::string>> unreadable_;  // folder and name
+  std::set<std::pair<std::string, std::string>> unreadable_, hanging_;  // folder and name
   std::function<void(uint64_t)> trace_;
   std::deque<UniqueFunction<void()>> held_;
   Scope scope_;

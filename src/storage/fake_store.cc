@@ -233,17 +233,22 @@ class FakeReadFile final : public ReadFile {
                      life = life_, answered = std::move(answered)]() mutable {
                       if (client->loop == nullptr) return;
                       Result<T> result = UnavailableError(file->name + ": the disk lost power");
+                      const bool hangs = disk->hanging_.contains({file->dir, file->name});
                       if (disk->life_ == life) {
-                        if (disk->rng_.Chance(disk->options_.read_error_rate) ||
-                            disk->unreadable_.contains({file->dir, file->name})) {
+                        if (hangs) {
+                          ++disk->counters_.injected_errors;
+                          result = DeadlineExceededError(file->name + ": no answer");
+                        } else if (disk->rng_.Chance(disk->options_.read_error_rate) ||
+                                   disk->unreadable_.contains({file->dir, file->name})) {
                           ++disk->counters_.injected_errors;
                           result = UnavailableError(file->name + ": Input/output error");
                         } else {
                           result = look(*disk);
                         }
                       }
-                      client->loop->After(disk->options_.answer.Draw(disk->rng_),
-                                          std::move(answered).With(std::move(result)));
+                      client->loop->After(
+                          hangs ? FakeDisk::kHangs : disk->options_.answer.Draw(disk->rng_),
+                          std::move(answered).With(std::move(result)));
                     });
   }
 

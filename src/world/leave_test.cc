@@ -73,6 +73,14 @@ class Leaving {
                       .ok());
     }
   }
+  void SetUnreadable(const std::string& cell, int64_t seq, bool unreadable) {
+    hop.world.cell(cell).disk->SetUnreadable(
+        Dir(), FileName(stems_[static_cast<size_t>(seq - 1)], stream::Part::kData), unreadable);
+  }
+  bool StatusSays(const std::string& cell, const std::string& what) {
+    const scheduler::SchedulerAgent* agent = hop.FindScheduler(cell);
+    return agent != nullptr && agent->StatusJson().find(what) != std::string::npos;
+  }
   // As the cell's registry has it durably; null while it is starting.
   const v1::StreamConfig* Config(const std::string& cell) {
     const cell::RegistryCore* registry = hop.registry(cell);
@@ -279,6 +287,40 @@ TEST(LeaveTest, TheLastCopyOfAFileStays) {
     ASSERT_EQ(rows.size(), 1u);
     EXPECT_EQ(rows[0].phase, scheduler::LeaverPhase::kKeeping);
     EXPECT_EQ(rows[0].lacking, 3);
+  }
+}
+
+// Whether the source has it as well is not known.
+TEST(LeaveTest, WhatCanNotBeReadStaysAndStatusSaysWhoCanNot) {
+  for (const char* cell : {"asia", "us"}) {
+    const std::string says = cell == std::string("asia") ? "there" : "source";
+    Leaving l;
+    l.SetUnreadable(cell, 3, true);
+    l.hop.Reroute(kWithoutAsia);
+    EXPECT_TRUE(l.RunUntil([&] { return l.StatusSays("us", "\"unread\":\"" + says + "\""); },
+                           kRest + kSoon))
+        << l.State();
+    EXPECT_TRUE(l.StatusSays("us", "\"lacking_file\":3"));
+    EXPECT_EQ(l.Files("asia"), 12u);
+    l.SetUnreadable(cell, 3, false);
+    EXPECT_TRUE(l.RunUntil([&] { return l.AtRest(); }, kRest + kSoon + kSoon)) << l.State();
+    EXPECT_EQ(l.Files("asia"), 0u);
+  }
+}
+
+// How far the shard is can't be told by the file that can't be read, but by the next one.
+TEST(LeaveTest, ANewestFileThatCanNotBeReadHoldsUpAChangeUntilThereIsANewerOne) {
+  for (const char* cell : {"asia", "us"}) {
+    Leaving l;
+    l.SetUnreadable(cell, 6, true);
+    l.hop.Reroute(kOverAsia);
+    EXPECT_FALSE(l.RunUntil([&] { return !l.Changing(); }, Duration::Seconds(60))) << cell;
+    l.Roll();
+    EXPECT_TRUE(l.RunUntil([&] { return !l.Changing(); }, Duration::Seconds(60))) << cell << "\n"
+                                                                                  << l.State();
+    l.SetUnreadable(cell, 6, false);
+    EXPECT_TRUE(l.RunUntil([&] { return l.Whole("eu") && l.Whole("asia"); }, Duration::Seconds(60)))
+        << l.State();
   }
 }
 
