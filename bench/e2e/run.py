@@ -51,6 +51,13 @@ def plan(args):
             for rate in rates for consumers in (args.consumers or "1,4,16,64").split(",")]
 
 
+def warm_up_of(args, mode, rate, consumers):
+    """Seconds. Processes that begin at once fill the machine, and are behind until they have caught up."""
+    if args.warmup is not None:
+        return args.warmup
+    return 2 if rate == "max" or mode == "threads" else max(2, consumers / 8)
+
+
 def rows_of(loads, systems, args):
     """One after the other for each load, so that what else the machine does meets all of them."""
     rows = []
@@ -59,7 +66,7 @@ def rows_of(loads, systems, args):
             for via in vias:
                 row = {"system": system.name, "mode": mode, "via": via, "consumers": consumers,
                        "asked_mb_per_s": rate, "durability": getattr(system, "durability", "page-cache"),
-                       "seconds": args.seconds, "warmup": args.warmup,
+                       "seconds": args.seconds, "warmup": warm_up_of(args, mode, rate, consumers),
                        # Who shares two cores with many others may wait long for his turn.
                        "idle": 1.5 if consumers <= 64 else 5}
                 rows.append((system, row))
@@ -131,7 +138,9 @@ def main():
     parser.add_argument("--modes", help="default: processes,threads")
     parser.add_argument("--durability", default="durable", choices=["durable", "page-cache"])
     parser.add_argument("--seconds", type=float, default=8)
-    parser.add_argument("--warmup", type=float, default=2)
+    parser.add_argument("--warmup", type=float,
+                        help="seconds before what counts; default: 2, and an eighth of one for each of "
+                             "more than 16 processes that begin at once")
     parser.add_argument("--quick", action="store_true", help="16 consumers at 4, 64 at 40, over shm")
     parser.add_argument("--peers", default=[], type=lambda text: text.split(","), metavar="kafka")
     parser.add_argument("--kafka", default=os.environ.get("TAILCAST_KAFKA"),

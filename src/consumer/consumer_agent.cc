@@ -145,6 +145,7 @@ void ConsumerAgent::SignalReady() {
 void ConsumerAgent::OpenFile(const FilePlace& place) {
   CloseFile();
   file_ = std::make_unique<OpenedFile>(*this, counters_, heartbeats_, place);
+  file_->lengths.SetPause(pace_.pause());
   if (place.later) file_->lengths.OnLater(*place.later);
   const int64_t chunk_size = file_->lengths.chunk_size();
   std::vector<std::string_view> sources;

@@ -45,9 +45,7 @@ ProducerAgent::ProducerAgent(const stream::CellPorts& ports, stream::ShardId sha
                                 .message_bytes_max = options.message_bytes_max,
                                 .roll_age = options.roll_age}),
       // Flushes are what consumers wake for: they give way before those do.
-      pace_({.pause_max = options.flush_interval,
-             .pause_full = options.flush_interval,
-             .busy_percent = 50}),
+      pace_({.pause_max = options.flush_interval, .percent_shortest = 50, .percent_longest = 50}),
       flush_timer_(*ports.loop),
       heartbeat_timer_(*ports.loop),
       close_timer_(*ports.loop) {

@@ -3,34 +3,41 @@
 // left. On one that is full it is the flushes and wake-ups of many that fill it, and what is taken
 // together costs one of them.
 //
-// The pause is steered so that the machine is busy for `busy_percent` of its time: each 100 ms it
-// becomes longer or shorter by the share by which that was missed (from 0.5 ms up to `pause_full`;
-// below that there is none), as far as all of the last five such intervals agree. What fills a
-// machine for less than half a second, as a process that ends or starts does, is over before longer
-// pauses could help. Where they don't agree the pause follows their mean, at a quarter of the
-// speed:
+// The pause is steered: each 100 ms it becomes longer or shorter by the share by which the machine
+// was busier or less busy than is aimed at, as far as all of the last five such intervals agree.
+// What fills a machine for less than half a second, as a process that ends or starts does, is over
+// before longer pauses could help. Where they don't agree the pause follows their mean, at a
+// quarter of the speed. With an aim of 65 %:
 //
 //   busy, % of each interval   60  95  95  95  62  61   x 1.04
 //                              60  95  95  80  75  70   x 1.08 at the last one
 //                              63  58  66  55  60  62   x 0.99
 //
+// What is aimed at grows with the logarithm of the pause, from `percent_shortest` at 0.5 ms (below
+// that there is none) to `percent_longest` at `pause_max`:
+//
+//   pause, ms     0.5     1     2     4     8    16    32    64   128   200
+//   aim, %       60.0  63.9  67.8  71.8  75.7  79.7  83.6  87.5  91.5  94.0
+//
+// For whoever shares the machine sees the same load. With one aim for all they would become longer
+// and shorter by the same share, and who has once had a pause four times as long as the others
+// would keep that for good. So the longest go back first, and all come to the same one (as
+// generators share a load by their droop). And a machine that is full for all that shall be: what
+// is taken at a time has to grow until it costs little enough, or everybody falls behind for good.
+//
 // A crowd that begins at once would be seconds behind before that has found its pause. So from none
 // it doubles in each interval, from the second that is too busy to the first that is not, as long
 // as a thread that runs for a moment waits for four (kCrowd).
 //
-// Up to `pause_max` it becomes longer only while the machine is full for all that, and until it is
-// busy for `full_percent`: what is taken at a time has to grow until it costs little enough, or
-// everybody falls behind for good.
-//
-// Whoever shares the machine sees the same, and so all of a kind give
-// way alike. A thread that waits for a processor less than half as long as it runs is in nobody's
-// way, and its pause goes: others may fill the machine.
+// A thread that waits for a processor less than half as long as it runs is in nobody's way, and its
+// pause goes: others may fill the machine.
 //
 // A core: no clock, no I/O, one thread.
 #pragma once
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
@@ -42,9 +49,9 @@ namespace tailcast::stream {
 
 struct PaceOptions {
   Duration pause_max = Duration::Millis(200);
-  Duration pause_full = Duration::Millis(50);
-  int busy_percent = 65;  // of the time of all processors
-  int full_percent = 90;
+  // Of the time of all processors.
+  int percent_shortest = 60;
+  int percent_longest = 94;
 };
 
 class PaceCore {
@@ -67,18 +74,16 @@ class PaceCore {
     last_ = times;
     last_at_ = now;
     if (first || elapsed <= Duration()) return;
-    int64_t percent = 100 * std::max<int64_t>(0, (elapsed - idle).micros()) / elapsed.micros();
-    if (waited < ran / 2) percent = 0;
+    int64_t busy = 1000 * std::max<int64_t>(0, (elapsed - idle).micros()) / elapsed.micros();
+    if (waited < ran / 2) busy = 0;
     const int64_t before = busy_[(at_ + kAgree - 1) % kAgree];
-    busy_[at_++ % busy_.size()] = percent;
+    busy_[at_++ % busy_.size()] = busy;
     const auto [least, most] = std::minmax_element(busy_.begin(), busy_.end());
-    const bool longest = pause_ >= options_.pause_full;
-    const int64_t aim = longest ? options_.full_percent : options_.busy_percent;
+    const int64_t aim = AimPerMille(pause_);
     if (pause_ == Duration()) begins_ = true;
-    if (percent <= aim && pause_ > Duration()) begins_ = false;
-    if (begins_ && percent > aim && before > aim && waited >= ran * kCrowd) {
-      pause_ =
-          std::clamp(pause_ * 2, kPauseMin, longest ? options_.pause_max : options_.pause_full);
+    if (busy <= aim && pause_ > Duration()) begins_ = false;
+    if (begins_ && busy > aim && before > aim && waited >= ran * kCrowd) {
+      pause_ = std::clamp(pause_ * 2, kPauseMin, options_.pause_max);
       return;
     }
     if (*least > aim) pause_ = std::max(pause_, kPauseMin);
@@ -86,17 +91,32 @@ class PaceCore {
     const int64_t missed = agree ? kSlower * kAgree * (std::clamp(aim, *least, *most) - aim)
                                  : std::accumulate(busy_.begin(), busy_.end(), -kAgree * aim);
     const int64_t whole = kSlower * kAgree * aim;  // it is longer by missed / whole
-    pause_ = std::min(longest ? options_.pause_max : options_.pause_full,
+    pause_ = std::min(options_.pause_max,
                       pause_ * (whole + std::clamp(missed, -whole / 4, whole / 2)) / whole);
     if (pause_ < kPauseMin) pause_ = Duration();
   }
   Duration pause() const { return pause_; }
 
+  // How busy the machine should be with such a pause, in thousandths of its time.
+  int64_t AimPerMille(Duration pause) const {
+    const int64_t shortest = 10 * options_.percent_shortest,
+                  longest = 10 * options_.percent_longest;
+    return shortest + (longest - shortest) * Doublings(pause) / Doublings(options_.pause_max);
+  }
+
  private:
+  // Thousandths of such, from kPauseMin on; the logarithm between two powers is a straight line.
+  static int64_t Doublings(Duration pause) {
+    const int64_t us = std::max(pause, kPauseMin).micros();
+    const int whole = std::bit_width(static_cast<uint64_t>(us / kPauseMin.micros())) - 1;
+    const int64_t power = kPauseMin.micros() << whole;
+    return 1000 * whole + 1000 * (us - power) / power;
+  }
+
   const PaceOptions options_;
   MonotonicTime due_, last_at_;
   ThreadTimes last_;
-  std::array<int64_t, kAgree> busy_{};  // percent, of the last intervals
+  std::array<int64_t, kAgree> busy_{};  // thousandths, of the last intervals
   size_t at_ = 0;
   Duration pause_;
   bool begins_ = true;  // it has grown from none, and was never too long

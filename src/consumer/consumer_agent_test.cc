@@ -1,8 +1,10 @@
-// A consumer that is destroyed while its loop and its ports go on: answers that come after it find
-// nobody. Worth running under asan.
+// A consumer's agent whose ports the test answers: what it does at a roll-over; and one that is
+// destroyed while its loop and its ports go on: answers that come after it find nobody (worth
+// running under asan).
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -96,9 +98,9 @@ class HeldStore : public storage::Store {
   std::vector<SizeCallback> held_;
 };
 
-class AgentLifetime : public ::testing::Test {
+class ConsumerAgentTest : public ::testing::Test {
  protected:
-  AgentLifetime() {
+  ConsumerAgentTest() {
     AgentOptions options;
     options.poll = Duration::Millis(10);
     options.primary_poll = Duration::Millis(20);
@@ -107,6 +109,17 @@ class AgentLifetime : public ::testing::Test {
         stream::CellPorts{&loop_, &store_, &data_client_, &metadata_client_}, shard_, options,
         scope_.Bind([] {}));
     agent_->Start(StartPoint::Beginning());
+  }
+  // Of file 2, which is empty.
+  void PublishSecond(int64_t heartbeat_us) {
+    stream::PairMetadata second;
+    second.created_us = first_.created_us + 1;
+    second.start_byte = 12;
+    second.start_number = 1;
+    second.chunk_size = 4096;
+    second.heartbeat_us = heartbeat_us;
+    cache_.Apply({keys_.MetadataGroup(2), cache::MergeRule::kMaxLanes, false,
+                  stream::EncodePairMetadata(2, second)});
   }
   // File 1, with one message, is whole in the cache, and file 2 has begun.
   void Publish() {
@@ -123,15 +136,9 @@ class AgentLifetime : public ::testing::Test {
     first.chunk_size = 4096;
     first.seal[0] = first.cache_length[0] = first.primary_length[0] = length;
     first.seal[1] = first.cache_length[1] = first.primary_length[1] = stream::kIndexRecordSize;
-    stream::PairMetadata second;
-    second.created_us = first_.created_us + 1;
-    second.start_byte = length;
-    second.start_number = 1;
-    second.chunk_size = 4096;
-    for (const auto& [seq, metadata] : {std::pair{1, first}, {2, second}}) {
-      cache_.Apply({keys_.MetadataGroup(seq), cache::MergeRule::kMaxLanes, false,
-                    stream::EncodePairMetadata(seq, metadata)});
-    }
+    cache_.Apply({keys_.MetadataGroup(1), cache::MergeRule::kMaxLanes, false,
+                  stream::EncodePairMetadata(1, first)});
+    PublishSecond(0);
   }
 
   const stream::ShardId shard_{{"s", stream::StreamIncarnation{1}}, 0};
@@ -146,7 +153,7 @@ class AgentLifetime : public ::testing::Test {
 };
 
 // The size polls of the file before are answered after the roll-over and after the consumer's end.
-TEST_F(AgentLifetime, ASizePollThatOutlivesItsFileAndTheAgentFindsNobody) {
+TEST_F(ConsumerAgentTest, ASizePollThatOutlivesItsFileAndTheAgentFindsNobody) {
   loop_.RunFor(Duration::Millis(50));
   ASSERT_GE(store_.held(), 2u) << "sizes of both parts were asked for";
   Publish();
@@ -161,7 +168,38 @@ TEST_F(AgentLifetime, ASizePollThatOutlivesItsFileAndTheAgentFindsNobody) {
   loop_.RunFor(Duration::Seconds(1));
 }
 
-TEST_F(AgentLifetime, ItMayEndAtAnyTurn) {
+// On a full machine: the file after a roll-over is read no more often than the one before.
+TEST_F(ConsumerAgentTest, AFullMachineIsSparedFromTheFirstReadOfAFileOn) {
+  AgentOptions options;
+  options.poll = Duration::Millis(100);
+  options.doorbell = true;
+  options.thread_times = []() -> std::optional<ThreadTimes> {
+    static ThreadTimes times;
+    times.ran = times.ran + Duration::Millis(2);
+    times.waited = times.waited + Duration::Millis(20);
+    return times;
+  };
+  agent_ = std::make_unique<ConsumerAgent>(
+      stream::CellPorts{&loop_, &store_, &data_client_, &metadata_client_}, shard_, options,
+      scope_.Bind([] {}));
+  agent_->Start(StartPoint::Beginning());
+  loop_.RunFor(Duration::Seconds(60));
+  Publish();
+  ASSERT_TRUE(loop_.RunUntil([&] { return agent_->ready(); }));
+  std::vector<Message> messages;
+  ASSERT_EQ(agent_->Take(messages, 1 << 20), 1u);
+  agent_->Release();
+  ASSERT_EQ(agent_->counters().roll_overs, 1);
+  const int64_t polls = agent_->counters().polls;
+  for (int64_t ms = 1; ms <= 90; ++ms) {
+    PublishSecond(ms);
+    loop_.RunFor(Duration::Millis(1));
+  }
+  EXPECT_GE(agent_->counters().polls, polls + 1);
+  EXPECT_LE(agent_->counters().polls, polls + 4);
+}
+
+TEST_F(ConsumerAgentTest, ItMayEndAtAnyTurn) {
   for (int turns = 0; turns < 120; ++turns) {
     int left = turns;
     bool published = false;
