@@ -50,17 +50,44 @@ class TcpEntrance::Guest final : public Reactor::Handler {
   }
   ~Guest() {
     entrance_->reactor_->Cancel(timer_);
-    if (fd_.valid()) entrance_->reactor_->Remove(fd_.get());
+    if (fd_.valid()) Unwatch();
   }
 
-  void OnEvents(uint32_t) override {
+  // Reads what came with the connection. Who says noise and goes, or nothing, is not even watched.
+  void Begin() {
+    const Scope::Watcher self = scope_.Watch();
+    for (int i = 0; i < kReadsBefore; ++i) {
+      if (!Receive()) break;
+      if (self.ended()) return;
+    }
+    if (self.ended()) return;
+    watched_ = entrance_->reactor_->Add(fd_.get(), EPOLLIN, this).ok();
+    if (!watched_) entrance_->Drop(fd_.get());
+  }
+  void OnEvents(uint32_t) override { Receive(); }
+
+ private:
+  // Hellos of other versions may have other sizes; they are told ours.
+  static constexpr size_t kBodyMax = 2 * sizeof(Hello);
+  static constexpr int kReadsBefore = 3;  // a head, a body, an end
+
+  void Unwatch() {
+    if (std::exchange(watched_, false)) entrance_->reactor_->Remove(fd_.get());
+  }
+  // Afterwards it may be gone. False: there is nothing more now.
+  bool Receive() {
     const size_t wanted = Wanted();
     const ssize_t n = recv(fd_.get(), in_.data() + used_, wanted - used_, MSG_DONTWAIT);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (n <= 0) return entrance_->Drop(fd_.get());
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+    if (n <= 0) {
+      entrance_->Drop(fd_.get());
+      return false;
+    }
     used_ += static_cast<size_t>(n);
-    if (used_ < sizeof(TcpFrame)) return;
-    const auto frame = TakeFrom<TcpFrame>(in_.data());
+    if (used_ >= sizeof(TcpFrame)) TakeFrame(TakeFrom<TcpFrame>(in_.data()));
+    return true;
+  }
+  void TakeFrame(const TcpFrame& frame) {
     const TcpOp op = proving_ ? TcpOp::kProof : TcpOp::kHello;
     if (frame.op != op || frame.argument != kTcpMagic || frame.flags != 0 || frame.count != 0 ||
         frame.body_bytes > kBodyMax) {
@@ -74,10 +101,6 @@ class TcpEntrance::Guest final : public Reactor::Handler {
       TakeHello(frame);
     }
   }
-
- private:
-  // Hellos of other versions may have other sizes; they are told ours.
-  static constexpr size_t kBodyMax = 2 * sizeof(Hello);
 
   size_t Wanted() const {
     if (used_ < sizeof(TcpFrame)) return sizeof(TcpFrame);
@@ -122,7 +145,7 @@ class TcpEntrance::Guest final : public Reactor::Handler {
     }
     TcpVisitor visitor{.fd = {}, .peer = std::move(peer_), .flags = handshake_->flags()};
     const int number = fd_.get();
-    entrance->reactor_->Remove(number);
+    Unwatch();
     visitor.fd = std::move(fd_);
     entrance->Drop(number);  // and us
     if (status == HelloStatus::kWelcome) {
@@ -137,6 +160,7 @@ class TcpEntrance::Guest final : public Reactor::Handler {
   std::string peer_;
   std::optional<ServerHandshake> handshake_;  // since the hello
   bool proving_ = false;
+  bool watched_ = false;
   uint64_t timer_ = 0;
   std::array<char, sizeof(TcpFrame) + kBodyMax> in_{};
   size_t used_ = 0;
@@ -214,13 +238,13 @@ void TcpEntrance::OnAccept() {
     }
     const int number = fd.get();
     const std::string text = peer.ToString();
-    auto guest = std::make_unique<Guest>(this, std::move(fd), text);
-    if (!reactor_->Add(number, EPOLLIN, guest.get()).ok()) continue;
-    guests_[number] = std::move(guest);
+    Guest& guest = *(guests_[number] = std::make_unique<Guest>(this, std::move(fd), text));
     if (const auto sent_away = list_.Add(number, text.substr(0, text.rfind(':')))) {
       CrowdedOut("tcp").Add();
       Drop(*sent_away);
+      if (*sent_away == number) continue;
     }
+    guest.Begin();
   }
 }
 
