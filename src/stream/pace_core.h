@@ -48,6 +48,7 @@
 namespace tailcast::stream {
 
 struct PaceOptions {
+  // Less than 0.5 ms: there are no pauses.
   Duration pause_max = Duration::Millis(200);
   // Of the time of all processors.
   int percent_shortest = 60;
@@ -83,16 +84,16 @@ class PaceCore {
     if (pause_ == Duration()) begins_ = true;
     if (busy <= aim && pause_ > Duration()) begins_ = false;
     if (begins_ && busy > aim && before > aim && waited >= ran * kCrowd) {
-      pause_ = std::clamp(pause_ * 2, kPauseMin, options_.pause_max);
-      return;
+      pause_ = std::max(pause_ * 2, kPauseMin);
+    } else {
+      if (*least > aim) pause_ = std::max(pause_, kPauseMin);
+      const bool agree = *least > aim || *most < aim;
+      const int64_t missed = agree ? kSlower * kAgree * (std::clamp(aim, *least, *most) - aim)
+                                   : std::accumulate(busy_.begin(), busy_.end(), -kAgree * aim);
+      const int64_t whole = kSlower * kAgree * aim;  // it is longer by missed / whole
+      pause_ = pause_ * (whole + std::clamp(missed, -whole / 4, whole / 2)) / whole;
     }
-    if (*least > aim) pause_ = std::max(pause_, kPauseMin);
-    const bool agree = *least > aim || *most < aim;
-    const int64_t missed = agree ? kSlower * kAgree * (std::clamp(aim, *least, *most) - aim)
-                                 : std::accumulate(busy_.begin(), busy_.end(), -kAgree * aim);
-    const int64_t whole = kSlower * kAgree * aim;  // it is longer by missed / whole
-    pause_ = std::min(options_.pause_max,
-                      pause_ * (whole + std::clamp(missed, -whole / 4, whole / 2)) / whole);
+    pause_ = std::min(options_.pause_max, pause_);
     if (pause_ < kPauseMin) pause_ = Duration();
   }
   Duration pause() const { return pause_; }
@@ -101,7 +102,8 @@ class PaceCore {
   int64_t AimPerMille(Duration pause) const {
     const int64_t shortest = 10 * options_.percent_shortest,
                   longest = 10 * options_.percent_longest;
-    return shortest + (longest - shortest) * Doublings(pause) / Doublings(options_.pause_max);
+    return shortest + (longest - shortest) * Doublings(pause) /
+                          std::max<int64_t>(1, Doublings(options_.pause_max));
   }
 
  private:

@@ -153,6 +153,21 @@ TEST_F(PaceCoreTest, FindsThePauseThatKeepsTheMachineAsBusyAsItShouldBe) {
               kWorkUs, 100);
 }
 
+// A producer that flushes more often than pauses are long.
+TEST(PaceCores, WithoutRoomForAPauseThereIsNone) {
+  for (const Duration most : {Duration(), Duration::Micros(100)}) {
+    PaceCore pace({.pause_max = most});
+    ThreadTimes times;
+    MonotonicTime at = MonotonicTime::FromMicros(1);
+    for (int i = 0; i < 20; ++i) {
+      times.ran = times.ran + Duration::Millis(1);
+      times.waited = times.waited + Duration::Millis(60);
+      pace.OnTimes(at = at + PaceCore::kInterval, times);
+      EXPECT_EQ(pace.pause(), Duration());
+    }
+  }
+}
+
 // How many times as long as the shortest pause of 64 that share a machine the longest is, after ten
 // seconds. Half of them had been there before, and had waited longer and longer.
 double SpreadOfSixtyFour(PaceOptions options) {
