@@ -678,6 +678,22 @@ TEST_F(TcpTest, RandomBytesNeverCrashTheEngine) {
   EXPECT_TRUE(endpoint.ok()) << endpoint.status();
 }
 
+// Their bytes and their end may be there before they are accepted.
+TEST_F(TcpTest, WhoIsGoneBeforeHeIsLetInIsHeardAllTheSame) {
+  Export("tcp");
+  const int64_t before = BadInput("tcp", "server");
+  constexpr int kOfEach = 30;
+  for (int i = 0; i < kOfEach; ++i) {
+    for (const std::string& bytes : {std::string(), std::string("noise"), Frame(TcpOp::kPing, 1)}) {
+      const Descriptor fd = Dial();
+      send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    }
+  }
+  auto endpoint = Connect(addresses_.front());
+  EXPECT_TRUE(endpoint.ok()) << endpoint.status();
+  EXPECT_EQ(BadInput("tcp", "server"), before + kOfEach) << "a ping is no hello";
+}
+
 TEST_F(TcpTest, AnotherVersionIsToldWhichOneTheServerSpeaks) {
   Export("tcp");
   const Descriptor fd = Dial();

@@ -238,13 +238,13 @@ void TcpEntrance::OnAccept() {
     }
     const int number = fd.get();
     const std::string text = peer.ToString();
-    Guest& guest = *(guests_[number] = std::make_unique<Guest>(this, std::move(fd), text));
+    auto& guest = guests_[number] = std::make_unique<Guest>(this, std::move(fd), text);
+    guest->Begin();
+    if (!guests_.contains(number)) continue;  // in, or gone
     if (const auto sent_away = list_.Add(number, text.substr(0, text.rfind(':')))) {
       CrowdedOut("tcp").Add();
       Drop(*sent_away);
-      if (*sent_away == number) continue;
     }
-    guest.Begin();
   }
 }
 

@@ -12,6 +12,7 @@ constexpr int kLookFilesMax = 64;
 // How often a file is read before it counts as unread: of many files on a disk that fails now and
 // then one always would.
 constexpr int kTriesMax = 4;
+constexpr size_t kFailingMax = 1000;  // of a shard, kept in mind
 }  // namespace
 
 v1::ShardProgressReply ToProto(const ShardProgress& progress) {
@@ -76,11 +77,13 @@ struct DiskProgress::Reading {
   int64_t seq() const { return stems[file].seq; }
 
   stream::ShardId shard;
-  bool listed = false;
-  std::vector<stream::Stem> stems;  // of the page
+  uint64_t began = 0;               // `lost_` then
+  std::vector<stream::Stem> stems;  // that were asked for
+  size_t end = 0;                   // of the page: so many of them
   size_t file = 0;                  // of them, and `part` of it: read now
   size_t part = 0;
-  int failures = 0;  // of that
+  int failures = 0;          // of that
+  MonotonicTime file_began;  // reading it
   std::unique_ptr<storage::ReadFile> open;
   PairLengths pair;
   ShardProgress progress;
@@ -93,11 +96,9 @@ void DiskProgress::Read(const stream::ShardId& shard, int64_t floor, int64_t fro
                         int files_max, Callback<void(Result<ShardProgress>)> done) {
   auto reading = std::make_shared<Reading>(loop_);
   reading->shard = shard;
+  reading->began = lost_;
   reading->progress.floor = floor;
   reading->done = std::move(done);
-  reading->timer.After(kReadTime, scope_.Bind([this, weak = std::weak_ptr(reading)] {
-    if (const auto reading = weak.lock(); reading != nullptr) OnTimeUp(*reading);
-  }));
   store_.List(stream::ShardDir(shard),
               scope_.Bind([this, reading, from_seq,
                            files_max](const Result<std::vector<storage::DirEntry>>& entries) {
@@ -107,14 +108,9 @@ void DiskProgress::Read(const stream::ShardId& shard, int64_t floor, int64_t fro
 
 void DiskProgress::OnListed(const std::shared_ptr<Reading>& reading, int64_t from_seq,
                             int files_max, const Result<std::vector<storage::DirEntry>>& entries) {
-  if (reading->done == nullptr) return;
   const auto listing = entries.ok() ? stream::ShardListing::Parse(*entries)
                                     : Result<stream::ShardListing>(entries.status());
-  if (!listing.ok()) {
-    reading->timer.Cancel();
-    return std::exchange(reading->done, nullptr)(listing.status());
-  }
-  reading->listed = true;
+  if (!listing.ok()) return reading->done(listing.status());
   ShardProgress& progress = reading->progress;
   progress.floor = std::max(progress.floor, listing->floor());
   for (const auto& [seq, pair] : listing->pairs()) {
@@ -132,21 +128,41 @@ void DiskProgress::OnListed(const std::shared_ptr<Reading>& reading, int64_t fro
     });
     if (failing->second.empty()) failing_.erase(failing);
   }
+  reading->end = reading->stems.size();
+  reading->file_began = loop_.Now();
+  reading->timer.After(kReadTime, scope_.Bind([this, weak = std::weak_ptr(reading)] {
+    if (const auto reading = weak.lock(); reading != nullptr) OnTimeUp(*reading);
+  }));
   ReadNext(reading);
 }
 
+void DiskProgress::NextFile(Reading& reading) {
+  ++reading.file;
+  reading.part = 0;
+  reading.failures = 0;
+}
+
+bool DiskProgress::Hangs(const stream::ShardId& shard, int64_t seq) {
+  const auto it = hanging_.find({shard, seq});
+  if (it == hanging_.end()) return false;
+  if (loop_.Now() < it->second) return true;
+  hanging_.erase(it);
+  return false;
+}
+
 void DiskProgress::ReadNext(const std::shared_ptr<Reading>& reading) {
-  while (reading->file < reading->stems.size() &&
-         hanging_.contains({reading->shard, reading->seq()})) {
+  while (reading->file < reading->end && Hangs(reading->shard, reading->seq())) {
     SetUnread(*reading, "no answer");
-    ++reading->file;
+    NextFile(*reading);
   }
-  if (reading->file == reading->stems.size()) return End(*reading);
+  if (reading->file == reading->end) return End(*reading);
+  if (reading->part == 0 && reading->failures == 0) reading->file_began = loop_.Now();
   store_.OpenRead(
       stream::ShardDir(reading->shard),
       stream::FileName(reading->stems[reading->file], static_cast<stream::Part>(reading->part)),
       scope_.Bind([this, reading](Result<std::unique_ptr<storage::ReadFile>> file) {
         if (!file.ok()) return OnPart(reading, file.status());
+        if (reading->done == nullptr) return OnPart(reading, CancelledError("nobody waits"));
         reading->open = std::move(*file);
         reading->open->CheckedSize(scope_.Bind(
             [this, reading](const Result<storage::FileSize>& size) { OnPart(reading, size); }));
@@ -156,7 +172,13 @@ void DiskProgress::ReadNext(const std::shared_ptr<Reading>& reading) {
 void DiskProgress::OnPart(const std::shared_ptr<Reading>& reading,
                           const Result<storage::FileSize>& size) {
   if (reading->done == nullptr) {
-    if (reading->hangs) hanging_.erase({reading->shard, reading->seq()});
+    const auto it = hanging_.find({reading->shard, reading->seq()});
+    if (!reading->hangs || it == hanging_.end()) return;
+    if (size.status().code() == StatusCode::kDeadlineExceeded) {  // and goes on to hang
+      it->second = loop_.Now() + kHangsAgain;
+    } else {
+      hanging_.erase(it);
+    }
     return;
   }
   ShardProgress& progress = reading->progress;
@@ -175,9 +197,7 @@ void DiskProgress::OnPart(const std::shared_ptr<Reading>& reading,
   } else {
     SetUnread(*reading, size.status().message());
   }
-  ++reading->file;
-  reading->part = 0;
-  reading->failures = 0;
+  NextFile(*reading);
   ReadNext(reading);
 }
 
@@ -192,42 +212,44 @@ bool DiskProgress::TriesAgain(Reading& reading, const Status& failure) const {
 void DiskProgress::SetUnread(Reading& reading, const std::string& why) {
   auto& failing = failing_[reading.shard];
   const int64_t seq = reading.seq();
-  if (failing.contains(seq) || failing.size() < kUnreadMax) failing[seq] = why;
+  if (failing.contains(seq) || (failing.size() < kFailingMax && reading.began == lost_)) {
+    failing[seq] = why;
+  }
+  if (failing.empty()) failing_.erase(reading.shard);
   reading.progress.unread.push_back(seq);
   // The others are asked for when the first of them is.
   if (static_cast<int>(reading.progress.unread.size()) == kUnreadMax &&
-      reading.file + 1 < reading.stems.size()) {
-    reading.stems.resize(reading.file + 1);
+      reading.file + 1 < reading.end) {
+    reading.end = reading.file + 1;
     reading.progress.early = true;
   }
 }
 
 void DiskProgress::OnTimeUp(Reading& reading) {
-  if (!reading.listed) {
-    return std::exchange(reading.done, nullptr)(
-        DeadlineExceededError("the listing of " + reading.shard.ToString() + " takes long"));
+  reading.hangs = loop_.Now() - reading.file_began >= kReadTime / 2;
+  if (reading.hangs) {
+    hanging_[{reading.shard, reading.seq()}] = MonotonicTime::Max();
+    SetUnread(reading, "no answer");
   }
-  reading.progress.early = true;
-  if (reading.file > 0) {  // the next page begins with it
-    reading.stems.resize(reading.file);
-    return End(reading);
-  }
-  reading.hangs = true;
-  hanging_.insert({reading.shard, reading.seq()});
-  SetUnread(reading, "no answer");
-  reading.stems.resize(1);
+  const size_t end = reading.file + (reading.hangs ? 1 : 0);  // else the next page begins with it
+  reading.progress.early = reading.progress.early || end < reading.end;
+  reading.end = end;
   End(reading);
 }
 
 void DiskProgress::End(Reading& reading) {
   reading.timer.Cancel();
   ShardProgress& progress = reading.progress;
-  // Also where the last one is unread: how far the shard is is not known.
-  if (progress.early ||
-      (!progress.unread.empty() && progress.unread.back() == reading.stems.back().seq)) {
-    progress.covered_to = std::min(progress.covered_to, reading.stems.back().seq);
+  if (reading.end > 0) {
+    const int64_t last = reading.stems[reading.end - 1].seq;
+    // Also where the last one is unread: how far the shard is is not known.
+    if (progress.early || (!progress.unread.empty() && progress.unread.back() == last)) {
+      progress.covered_to = std::min(progress.covered_to, last);
+    }
   }
-  progress.listed = reading.stems;
+  const size_t listed = std::min(reading.stems.size(), reading.end + (progress.early ? 1 : 0));
+  progress.listed.assign(reading.stems.begin(),
+                         reading.stems.begin() + static_cast<ptrdiff_t>(listed));
   std::exchange(reading.done, nullptr)(std::move(progress));
 }
 
@@ -323,6 +345,7 @@ void DiskProgress::Forget(const stream::StreamId& stream) {
   const auto of_stream = [&](const auto& entry) { return entry.first.stream == stream; };
   std::erase_if(done_, of_stream);
   std::erase_if(failing_, of_stream);
+  std::erase_if(hanging_, [&](const auto& entry) { return entry.first.first.stream == stream; });
 }
 
 }  // namespace tailcast::scheduler

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,7 +32,8 @@ struct ShardProgress {
   // Ascending, not in `files`: they are there, and reading them fails. Whoever copies there may
   // copy them again, which begins at what is there; nobody may count them as lost, or as copied.
   std::vector<int64_t> unread;
-  // Here only: of all complete pairs that were looked at, ascending.
+  // Here only: of all complete pairs that were looked at, ascending; and of the one behind them
+  // where the page has ended early.
   std::vector<stream::Stem> listed;
   // Here only: the page has fewer files than were asked for, and there are more.
   bool early = false;
@@ -59,11 +59,11 @@ class DiskProgress {
 
   // The lengths of up to `files_max` files from `from_seq` on. One that is damaged, or gone when it
   // is looked at, is not there; one that can't be read, though it was tried again, is unread and
-  // holds up no other. The page ends early after kUnreadMax of those, and after kReadTime, so that
-  // who asks has an answer while it waits for one: a file that has all of that time alone and does
-  // not answer is unread, until it does. `floor` is the least that the result names.
-  // Errors: as Store::List; those of stream::ShardListing::Parse; DeadlineExceeded: the listing
-  // takes kReadTime.
+  // holds up no other. The page ends early after kUnreadMax of those, and when kReadTime has passed
+  // since the listing, so that who asks has an answer while it waits for one: a file that has had
+  // half of that time by then is unread. It hangs, and is not read again before the answer is
+  // there, or for kHangsAgain if the store gave the call up. `floor` is the least that the result
+  // names. Errors: as Store::List; those of stream::ShardListing::Parse.
   void Read(const stream::ShardId& shard, int64_t floor, int64_t from_seq, int files_max,
             Callback<void(Result<ShardProgress>)> done);
 
@@ -81,6 +81,7 @@ class DiskProgress {
 
   static constexpr int kUnreadMax = 16;
   static constexpr Duration kReadTime = Duration::Seconds(2);
+  static constexpr Duration kHangsAgain = Duration::Seconds(300);
   static constexpr size_t kShownMax = 20;
 
  private:
@@ -89,6 +90,8 @@ class DiskProgress {
   void OnListed(const std::shared_ptr<Reading>& reading, int64_t from_seq, int files_max,
                 const Result<std::vector<storage::DirEntry>>& entries);
   void ReadNext(const std::shared_ptr<Reading>& reading);
+  static void NextFile(Reading& reading);
+  bool Hangs(const stream::ShardId& shard, int64_t seq);
   void OnPart(const std::shared_ptr<Reading>& reading, const Result<storage::FileSize>& size);
   bool TriesAgain(Reading& reading, const Status& failure) const;
   void SetUnread(Reading& reading, const std::string& why);
@@ -104,7 +107,8 @@ class DiskProgress {
   storage::Store& store_;
   std::map<stream::ShardId, int64_t> done_;                            // as found
   std::map<stream::ShardId, std::map<int64_t, std::string>> failing_;  // by file: why
-  std::set<std::pair<stream::ShardId, int64_t>> hanging_;  // files: a call has no answer yet
+  // Files that are not read before then; Max(): a call has no answer yet.
+  std::map<std::pair<stream::ShardId, int64_t>, MonotonicTime> hanging_;
   uint64_t lost_ = 0;  // grows when something of that is not so any more
   Scope scope_;
 };

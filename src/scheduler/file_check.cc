@@ -102,8 +102,10 @@ void FileCheck::LookAt(size_t shards_left, int files_left) {
   disk_.Read(next_shard_, registry_.catalogue().WrittenFloor(next_shard_), next_seq_,
              files_left + 1,
              scope_.Bind([this, shards_left, files_left](const Result<ShardProgress>& progress) {
-               looking_ = progress.ok();
-               if (progress.ok()) OnLooked(shards_left, files_left, *progress);
+               if (progress.ok()) return OnLooked(shards_left, files_left, *progress);
+               looking_ = false;  // for now; and another shard may be better off
+               next_seq_ = 1;
+               ++next_shard_.shard;
              }));
 }
 
@@ -112,13 +114,8 @@ void FileCheck::OnLooked(size_t shards_left, int files_left, const ShardProgress
     Report(next_shard_, missing_.OnLooked(next_shard_, next_seq_, progress));
   ShowSoon();
   const auto seen = static_cast<int>(progress.listed.size());
-  if (seen > files_left) {
-    next_seq_ = progress.listed.back().seq;
-    looking_ = false;
-    return;
-  }
-  if (progress.early) {  // the disk fails, or has much to do
-    next_seq_ = progress.listed.back().seq + 1;
+  if (progress.early || seen > files_left) {  // early: the disk fails, or has much to do
+    next_seq_ = progress.early ? progress.covered_to + 1 : progress.listed.back().seq;
     looking_ = false;
     return;
   }

@@ -65,7 +65,8 @@ class FileMemory {
  private:
   // From the newest file down, over several calls: what one has passed the next does not look at
   // again, until as many looks are saved as it takes to begin anew. Not even if other cells are
-  // spared now: which ones get on may change with each call.
+  // spared now, which may change with each call: until then a file may be put off that one of those
+  // waits for, though there is another.
   struct Search {
     int64_t below = INT64_MAX;  // the next one looks there
     int64_t passed = 0;

@@ -17,7 +17,7 @@
 // that there is none) to `percent_longest` at `pause_max`:
 //
 //   pause, ms     0.5     1     2     4     8    16    32    64   128   200
-//   aim, %       60.0  63.9  67.8  71.8  75.7  79.7  83.6  87.5  91.5  94.0
+//   aim, %       60.0  63.9  67.9  71.9  75.8  79.8  83.8  87.7  91.7  94.0
 //
 // For whoever shares the machine sees the same load. With one aim for all they would become longer
 // and shorter by the same share, and who has once had a pause four times as long as the others
