@@ -99,7 +99,7 @@ void CatalogueLinks::TellNext(const std::string& cell, Link& link) {
       link.round_at.reset();
       return TellLater(cell, link);
     }
-    const stream::StreamId id = *next;
+    const stream::StreamId id{next->name, next->incarnation};  // a copy: it may be erased
     const auto known = catalogue_.deleted().find(id);
     if (known == catalogue_.deleted().end()) {
       link.to_tell.erase(id);

@@ -149,8 +149,8 @@ TEST_F(PaceCoreTest, FindsThePauseThatKeepsTheMachineAsBusyAsItShouldBe) {
         std::min<int64_t>(100, 100 * kWorkUs / std::max<int64_t>(pace_.pause().micros(), 1));
     Step(5, 20, 100 - busy_ms);
   }
-  EXPECT_NEAR(static_cast<double>(pace_.AimPerMille(pace_.pause()) * pace_.pause().micros() / 1000),
-              kWorkUs, 100);
+  EXPECT_NEAR(static_cast<double>(pace_.AimPerMille(pace_.pause()) * pace_.pause().micros()),
+              kWorkUs * 1000, 100'000);
 }
 
 // A producer that flushes more often than pauses are long.
