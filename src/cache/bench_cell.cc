@@ -8,6 +8,7 @@
 #include <optional>
 #include <sstream>
 #include <thread>
+#include <utility>
 
 #include "tailcast/base/check.h"
 #include "tailcast/cache/test_cell.h"
@@ -82,6 +83,19 @@ std::vector<pid_t> BenchCell::pids() const {
   return pids;
 }
 
+uint64_t BenchCell::Take(uint64_t count) {
+  std::lock_guard lock(numbers_);
+  const uint64_t first = std::exchange(next_, next_ + count);
+  under_way_.insert(first);
+  return first;
+}
+
+void BenchCell::Written(uint64_t first) {
+  std::lock_guard lock(numbers_);
+  under_way_.erase(first);
+  written_below_.store(under_way_.empty() ? next_ : *under_way_.begin(), std::memory_order_release);
+}
+
 void BenchCell::Fill(uint64_t chunks) {
   BenchClient client(*this, "shm");
   const Scope scope;
@@ -100,6 +114,7 @@ void BenchCell::Fill(uint64_t chunks) {
       TAILCAST_CHECK(status->ok() || IsResourceExhausted(*status), status->ToString());
       written = status->ok();
     }
+    Written(first);
   }
 }
 

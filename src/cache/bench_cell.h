@@ -5,6 +5,8 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,8 +32,9 @@ struct BenchOptions {
   uint64_t cache_mb = 2560;
 };
 
-// Chunks are numbered in the order in which they are written, and only the newest are read: the
-// servers forget the oldest all the time, as they do when they are full.
+// Chunks are numbered in the order in which they are written, and only the newest are read of those
+// before which none is under way: the servers forget the oldest all the time, as they do when they
+// are full.
 //
 // Threads: any, but for its construction and end.
 class BenchCell {
@@ -45,22 +48,24 @@ class BenchCell {
   std::vector<pid_t> pids() const;
 
   const std::string& value() const { return value_; }  // of every chunk
-  // The numbers of `count` chunks to write: the first of them.
-  uint64_t Take(uint64_t count) { return next_.fetch_add(count); }
+  // The numbers of `count` chunks to write: the first of them. Say Written of that when they are.
+  uint64_t Take(uint64_t count);
+  void Written(uint64_t first);
+  // A key that is no chunk's.
+  Key OtherKey() { return KeyOf(kOthersFrom + others_.fetch_add(1)); }
   static Key KeyOf(uint64_t number) {
     const Hash128Value hash =
         Hash128({reinterpret_cast<const char*>(&number), sizeof(number)}, 0x6265u);
     return {hash.hi, hash.lo};
   }
-  // One of the `mb` MB that were written last and acknowledged.
+  // One of the `mb` MB that were written last.
   Key RandomKey(Rng& rng, uint64_t mb) const {
     const uint64_t span = mb * 1024 * 1024 / kBenchChunk;
-    return KeyOf(next_.load(std::memory_order_relaxed) - kUnderWayMax - 1 - rng.Below(span));
+    return KeyOf(written_below_.load(std::memory_order_acquire) - 1 - rng.Below(span));
   }
 
  private:
-  // Of chunks, that all writers may have under way.
-  static constexpr uint64_t kUnderWayMax = 4096;
+  static constexpr uint64_t kOthersFrom = uint64_t{1} << 48;
   struct Server {
     std::unique_ptr<BenchProcess> process;
     std::string rpc_address;
@@ -72,7 +77,11 @@ class BenchCell {
 
   std::vector<Server> servers_;
   std::string value_;
-  std::atomic<uint64_t> next_{0};
+  std::mutex numbers_;
+  uint64_t next_ = 0;                       // guarded by numbers_
+  std::set<uint64_t> under_way_;            // guarded by numbers_: the first of each
+  std::atomic<uint64_t> written_below_{0};  // changed under numbers_
+  std::atomic<uint64_t> others_{0};
 };
 
 // The one cell of the program: started when it is first asked for, ended by EndBenchCell.

@@ -72,7 +72,7 @@ void ReadsBesideWrites(benchmark::State& state, const char* driver) {
     BenchClient writer(cell, driver);
     alone = RunClosedLoop(writer, WriteChunksOf(writer, 64), 4, kAloneSeconds, nullptr);
   }
-  std::atomic<double> held{0};
+  std::atomic<double> held{0}, failed{0};
   BenchClient client(cell, driver);
   BeforeAndWhile(state, client, ReadChunksOf(client, 1, kWorkingSetMb), kReadsPerSecond,
                  [&](const std::atomic<bool>& stop) {
@@ -80,9 +80,11 @@ void ReadsBesideWrites(benchmark::State& state, const char* driver) {
                    const BenchOperation write = WriteChunksOf(writer, 64);
                    held =
                        RunOpenLoop(writer, write, alone * kShareOfAlone, kForever, nullptr, &stop);
+                   failed = writer.failures();
                  });
   state.counters["beside_chunks_per_s"] = held * 64;
   state.counters["beside_of_alone"] = held / alone;
+  state.counters["failures"].value += failed;
 }
 BENCHMARK_CAPTURE(ReadsBesideWrites, shm, "shm")->Iterations(1)->UseRealTime();
 BENCHMARK_CAPTURE(ReadsBesideWrites, tcp, "tcp")->Iterations(1)->UseRealTime();
