@@ -1,10 +1,10 @@
-// The client's end of a message channel over tcp: messages go out on the loop, answers come in on
-// the reactor and are handed to the loop, many at a time.
+// The client's end of a message channel over tcp. The loop sends messages and receives answers, so
+// that no other thread is woken for them; the reactor connects, sends what the socket does not take
+// at once, and sees that the other end is gone.
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <mutex>
@@ -31,6 +31,7 @@ constexpr size_t kPartsMax = 128;
 
 class TcpChannel;
 
+// Its socket is closed with it: the loop may wait for it until its channel has gone.
 class TcpChannelSession final : public ChannelSession {
  public:
   TcpChannelSession(const DialContext& context, HostPort where,
@@ -47,30 +48,17 @@ class TcpChannelSession final : public ChannelSession {
   Status Begin() override;
   void End() override;
   Status Open(TcpGreeting greeting);
-  // "" or what was wrong.
-  std::string Receive();
-  std::string TakeFrames();
-  void Notice();
   // Loop. What does not go out at once is sent by the reactor.
   void Send(std::span<const iovec> parts, size_t bytes);
   void FlushOut();
 
   ThreadLoop* const loop_;
   Reactor* const reactor_;
-
-  // Reactor.
-  TcpGreeter greeter_;
-  const std::unique_ptr<char[]> in_{new char[kReceiveBytes]};
-  size_t in_used_ = 0;
-  uint64_t answered_ = 0;
-
-  std::mutex answers_mutex_;
-  std::string answers_;         // guarded: whole frames
-  bool notice_posted_ = false;  // guarded
-  bool dead_ = false;           // guarded
+  TcpGreeter greeter_;  // reactor
+  bool ended_ = false;  // reactor
+  Descriptor fd_;       // set before `ready`
 
   std::mutex send_mutex_;
-  Descriptor fd_;    // closed under send_mutex_
   std::string out_;  // guarded by send_mutex_
 
   TcpChannel* channel_ = nullptr;  // loop thread
@@ -81,8 +69,14 @@ class TcpChannel final : public Channel {
   TcpChannel(std::shared_ptr<TcpChannelSession> session, std::shared_ptr<Reactor> reactor)
       : session_(std::move(session)), reactor_(std::move(reactor)) {
     session_->channel_ = this;
+    const Status status =
+        session_->loop_->WatchDescriptor(fd(), scope_.Bind([this] { Receive(); }));
+    if (status.ok()) return;
+    kLog.Error("no channel to ", session_->greeter_.name(), ": ", status);
+    session_->loop_->Post(scope_.Bind([this] { Break(); }));
   }
   ~TcpChannel() override {
+    session_->loop_->CancelDescriptor(fd());
     session_->channel_ = nullptr;
     reactor_->Post(session_->scope().Bind([session = session_] { session->Shutdown(); }));
   }
@@ -107,35 +101,51 @@ class TcpChannel final : public Channel {
     return true;
   }
 
-  // Answers have come, or the connection broke.
-  void OnNotice() {
-    std::string answers;
-    bool dead;
-    {
-      std::lock_guard lock(session_->answers_mutex_);
-      answers.swap(session_->answers_);
-      session_->notice_posted_ = false;
-      dead = session_->dead_;
-    }
+  // Takes the answers that have come, and sees whether the connection broke. May destroy this.
+  void Receive() {
+    if (broken_) return;
+    const ssize_t n = recv(fd(), in_.get() + in_used_, kReceiveBytes - in_used_, MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (n <= 0) return Break();
+    in_used_ += static_cast<size_t>(n);
     const Scope::Watcher self = scope_.Watch();
-    for (size_t at = 0; at < answers.size() && !broken_;) {
-      const auto frame = TakeFrom<TcpFrame>(answers.data() + at);
-      const std::string_view answer(answers.data() + at + sizeof(frame), MessageBytes(frame));
-      at += sizeof(frame) + frame.body_bytes;
-      if (window_.empty()) {
-        BadInput("tcp", "client").Add();
-        kLog.Warn("closing the channel to ", session_->greeter_.name(), ": an answer to nothing");
-        dead = true;
-        break;
+    size_t used = 0;
+    while (in_used_ - used >= sizeof(TcpFrame)) {
+      const auto frame = TakeFrom<TcpFrame>(in_.get() + used);
+      if (frame.op != TcpOp::kMessageAnswer || !MessageFits(frame, kAnswerBytesMax) ||
+          frame.argument != answered_) {
+        return Distrust("a frame that is no answer");
       }
+      if (in_used_ - used - sizeof(frame) < frame.body_bytes) break;
+      if (window_.empty()) return Distrust("an answer to nothing");
+      const std::string_view answer(in_.get() + used + sizeof(frame), MessageBytes(frame));
+      used += sizeof(frame) + frame.body_bytes;
+      ++answered_;
       callbacks_.on_answer(window_.Take(), answer);
       if (self.ended()) return;
     }
-    if (!dead || std::exchange(broken_, true)) return;
-    callbacks_.on_broken();  // may destroy us
+    std::memmove(in_.get(), in_.get() + used, in_used_ - used);
+    in_used_ -= used;
+  }
+  // The reactor saw that nothing more comes than what is there. May destroy this.
+  void OnHangup() {
+    const Scope::Watcher self = scope_.Watch();
+    while (!self.ended() && !broken_) Receive();
   }
 
  private:
+  int fd() const { return session_->fd_.get(); }
+
+  void Distrust(const char* what) {
+    BadInput("tcp", "client").Add();
+    kLog.Warn("closing the channel to ", session_->greeter_.name(), ": ", what);
+    Break();
+  }
+  void Break() {
+    session_->loop_->CancelDescriptor(fd());
+    if (std::exchange(broken_, true)) return;
+    callbacks_.on_broken();  // may destroy us
+  }
   void SendFrame(const TcpFrame& frame, std::span<const std::string_view> parts) {
     static constexpr char kPadding[8] = {};
     iovec all[kPartsMax + 2];
@@ -154,7 +164,9 @@ class TcpChannel final : public Channel {
   const std::shared_ptr<Reactor> reactor_;
   MessageWindow window_;
   Callbacks callbacks_;
-  uint64_t sent_ = 0;
+  const std::unique_ptr<char[]> in_{new char[kReceiveBytes]};
+  size_t in_used_ = 0;
+  uint64_t sent_ = 0, answered_ = 0;
   bool broken_ = false;
   Scope scope_;
 };
@@ -177,99 +189,40 @@ Status TcpChannelSession::Open(TcpGreeting greeting) {
     return UnavailableError(greeter_.server() + " sent a welcome that does not add up");
   }
   KeepAlive(greeting.fd, kPeerTimeout);
-  {
-    std::lock_guard lock(send_mutex_);
-    fd_ = std::move(greeting.fd);
-  }
-  return reactor_->Add(fd_.get(), EPOLLIN, this);
+  fd_ = std::move(greeting.fd);
+  // A hang-up is reported all the same; what comes is taken by the loop.
+  return reactor_->Add(fd_.get(), 0, this);
 }
 
 void TcpChannelSession::End() {
   greeter_.Stop();
-  if (!fd_.valid()) return;
+  if (!fd_.valid() || std::exchange(ended_, true)) return;
   reactor_->Remove(fd_.get());
-  std::lock_guard lock(send_mutex_);
-  fd_.Close();
+  shutdown(fd_.get(), SHUT_RDWR);
 }
 
 void TcpChannelSession::OnEvents(uint32_t events) {
-  const auto self = shared_from_this();  // dying may let go of us
+  const auto self = std::static_pointer_cast<TcpChannelSession>(shared_from_this());
   if ((events & EPOLLOUT) != 0) FlushOut();
-  if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) == 0) return;
-  const std::string wrong = Receive();
-  if (wrong.empty()) return;
+  if ((events & (EPOLLHUP | EPOLLERR)) == 0) return;
   Shutdown();
-  {
-    std::lock_guard lock(answers_mutex_);
-    dead_ = true;
-  }
-  Notice();
-}
-
-std::string TcpChannelSession::Receive() {
-  const ssize_t n = recv(fd_.get(), in_.get() + in_used_, kReceiveBytes - in_used_, MSG_DONTWAIT);
-  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return "";
-  if (n < 0) return std::string("the connection broke: ") + std::strerror(errno);
-  if (n == 0) return "the server closed the connection";
-  in_used_ += static_cast<size_t>(n);
-  return TakeFrames();
-}
-
-std::string TcpChannelSession::TakeFrames() {
-  size_t used = 0;
-  while (in_used_ - used >= sizeof(TcpFrame)) {
-    const auto frame = TakeFrom<TcpFrame>(in_.get() + used);
-    if (frame.op != TcpOp::kMessageAnswer || !MessageFits(frame, kAnswerBytesMax) ||
-        frame.argument != answered_) {
-      BadInput("tcp", "client").Add();
-      kLog.Warn("closing the channel to ", greeter_.name(), ": a frame that is no answer");
-      return "it broke the protocol";
-    }
-    if (in_used_ - used - sizeof(frame) < frame.body_bytes) break;
-    used += sizeof(frame) + frame.body_bytes;
-    ++answered_;
-  }
-  if (used > 0) {
-    {
-      std::lock_guard lock(answers_mutex_);
-      answers_.append(in_.get(), used);
-      // More than to all that may be unanswered.
-      if (answers_.size() > kMessageWindow * (sizeof(TcpFrame) + kAnswerBytesMax + 8)) {
-        BadInput("tcp", "client").Add();
-        return "it answers what nobody asked";
-      }
-    }
-    Notice();
-  }
-  std::memmove(in_.get(), in_.get() + used, in_used_ - used);
-  in_used_ -= used;
-  return "";
-}
-
-void TcpChannelSession::Notice() {
-  {
-    std::lock_guard lock(answers_mutex_);
-    if (std::exchange(notice_posted_, true)) return;
-  }
-  loop_->Post(
-      scope().Bind([self = std::static_pointer_cast<TcpChannelSession>(shared_from_this())] {
-        if (self->channel_ != nullptr) self->channel_->OnNotice();
-      }));
+  loop_->Post(scope().Bind([self] {
+    if (self->channel_ != nullptr) self->channel_->OnHangup();
+  }));
 }
 
 void TcpChannelSession::Send(std::span<const iovec> parts, size_t bytes) {
   std::lock_guard lock(send_mutex_);
-  if (!fd_.valid()) return;  // the notice of that is on its way
   size_t sent = 0;
   if (out_.empty()) {
     msghdr message{.msg_iov = const_cast<iovec*>(parts.data()), .msg_iovlen = parts.size()};
     const ssize_t n = sendmsg(fd_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (n > 0) sent = static_cast<size_t>(n);
-    // Any error but a full buffer shows in the reactor, too.
+    // Any error but a full buffer shows where answers are received, too.
     if (sent == bytes || (n < 0 && errno != EAGAIN && errno != EINTR)) return;
     reactor_->Post(
         scope().Bind([self = std::static_pointer_cast<TcpChannelSession>(shared_from_this())] {
-          if (self->fd_.valid()) self->reactor_->Modify(self->fd_.get(), EPOLLIN | EPOLLOUT);
+          if (!self->ended_) self->reactor_->Modify(self->fd_.get(), EPOLLOUT);
         }));
   }
   for (const iovec& part : parts) {  // bounded by the credits
@@ -285,7 +238,7 @@ void TcpChannelSession::FlushOut() {
     const ssize_t n = send(fd_.get(), out_.data(), out_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     if (n > 0) out_.erase(0, static_cast<size_t>(n));
   }
-  if (out_.empty()) reactor_->Modify(fd_.get(), EPOLLIN);
+  if (out_.empty()) reactor_->Modify(fd_.get(), 0);
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
-#include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <mutex>
@@ -24,12 +24,13 @@ constexpr size_t kReceiveBytes = 256 << 10;
 // Answers that a client with its credits may leave untaken; the credits return when a message was
 // handled, whether its answer has left or not.
 constexpr size_t kAnswersMax = kMessageWindow * (sizeof(TcpFrame) + kAnswerBytesMax + 8);
-static_assert(kReceiveBytes >= sizeof(TcpFrame) + kMessageBytesMax);
+static_assert(kReceiveBytes >= sizeof(TcpFrame) + kMessageBytesMax &&
+              kReceiveBytes <= kMessageWindowBytes);
 
 }  // namespace
 
-// Shared by the reactor, which receives, and the loop, which handles and answers. A task on either
-// side keeps it.
+// Shared by the loop, which receives, handles and answers, and the reactor, which does the rest. A
+// task on either side keeps it; its socket is closed with it, when both have let go.
 class TcpMessageDoor::Connection final : public Reactor::Handler,
                                          public std::enable_shared_from_this<Connection> {
  public:
@@ -38,70 +39,118 @@ class TcpMessageDoor::Connection final : public Reactor::Handler,
 
   int fd() const { return fd_.get(); }
   const std::string& peer() const { return peer_; }
+  // Reactor.
+  bool by_verbs() const { return verbs_ticket_ != 0; }
   // Since when a message has begun and not ended, or, by RDMA, an answer is not taken; Max:
   // neither. Reactor.
   MonotonicTime stuck_since() const {
-    return verbs_ticket_ == 0 ? begun_ : door_->verbs_->StuckSince(verbs_ticket_);
+    return by_verbs() ? door_->verbs_->StuckSince(verbs_ticket_)
+                      : begun_.load(std::memory_order_relaxed);
   }
   // Either thread. What does not go out at once is sent by the reactor.
   void Send(std::string_view bytes);
+  // Reactor. The other end sees it now.
+  void Close();
   // Reactor.
-  void Close() {
-    if (verbs_ticket_ != 0) door_->verbs_->Forget(verbs_ticket_);
-    std::lock_guard lock(send_mutex_);
-    if (fd_.valid()) door_->reactor_.Remove(fd_.get());
-    fd_.Close();
-  }
   void OnEvents(uint32_t events) override;
+  // Loop: waits for messages; and does so no more.
+  void Attend();
+  void Leave();
+  // Loop: if a message began before `limit` and has still not ended.
+  void HangUpIfStuck(MonotonicTime limit);
 
  private:
-  // Whole frames, as they came, checked.
-  struct Block {
-    std::unique_ptr<char[]> bytes;
-    size_t size = 0;
-    uint64_t messages = 0, records = 0;  // how many, and the window's bytes of them
-  };
+  // Loop.
+  void OnReadable();
   // "" or what was wrong.
   std::string Receive();
-  // How much of in_ is whole frames.
-  std::string CountFrames(Block* block) const;
+  std::string HandleMessages();
+  // Either thread: the reactor hangs up; `why`: "": not for bad input.
+  void HangUp(std::string why);
+  // Reactor.
   void AnswerVerbsAsk();
   void Fail(const std::string& why, const char* driver = "tcp");
-  void Serve();  // loop
   void FlushOut();
 
   TcpMessageDoor* const door_;
   const std::string peer_;
   const MessageService::Life life_;
-
-  // Reactor.
-  const std::unique_ptr<char[]> in_{new char[kReceiveBytes]};
-  size_t in_used_ = 0;
-  MonotonicTime begun_ = MonotonicTime::Max();
-  bool begins_ = true;         // nothing has come yet
-  uint64_t verbs_ticket_ = 0;  // of its queue pair, see VerbsChannelOffers
-  Scope scope_;
-
-  std::mutex received_mutex_;
-  std::vector<Block> received_;  // guarded
-  uint64_t open_messages_ = 0;   // guarded: received, and not answered yet
-  uint64_t open_records_ = 0;    // guarded: their bytes
-  bool serve_posted_ = false;    // guarded
+  const Descriptor fd_;
+  std::atomic<bool> closed_{false};
 
   // Loop.
+  const std::unique_ptr<char[]> in_{new char[kReceiveBytes]};
+  size_t in_used_ = 0;
+  bool begins_ = true;       // nothing has come yet
+  bool asks_verbs_ = false;  // it has asked: nothing more is to come
   uint64_t handled_ = 0;
   std::string answer_, answers_;
 
+  std::atomic<MonotonicTime> begun_{MonotonicTime::Max()};  // written by the loop
+
+  // Reactor.
+  uint64_t verbs_ticket_ = 0;  // of its queue pair, see VerbsChannelOffers
+  Scope scope_;
+
   std::mutex send_mutex_;
-  Descriptor fd_;    // closed under send_mutex_
   std::string out_;  // guarded by send_mutex_
 };
 
+void TcpMessageDoor::Connection::Close() {
+  if (verbs_ticket_ != 0) door_->verbs_->Forget(verbs_ticket_);
+  door_->reactor_.Remove(fd_.get());
+  closed_.store(true, std::memory_order_release);
+  shutdown(fd_.get(), SHUT_RDWR);
+  door_->service_->loop()->Post(
+      door_->loop_scope_.Bind([self = shared_from_this()] { self->Leave(); }));
+}
+
+// A hang-up, or room for what is to be sent; what comes is taken by the loop.
 void TcpMessageDoor::Connection::OnEvents(uint32_t events) {
   const auto self = shared_from_this();  // dropping lets go of us
   if ((events & EPOLLOUT) != 0) FlushOut();
-  if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) == 0) return;
-  if (const std::string wrong = Receive(); !wrong.empty()) Fail(wrong);
+  if ((events & (EPOLLHUP | EPOLLERR)) != 0) door_->Drop(fd_.get());
+}
+
+void TcpMessageDoor::Connection::Attend() {
+  if (closed_.load(std::memory_order_acquire)) return;
+  const Status status = door_->service_->loop()->WatchDescriptor(
+      fd_.get(), door_->loop_scope_.Bind([this] { OnReadable(); }));
+  if (!status.ok()) {
+    kLog.Error(door_->name_, ": no channel for ", peer_, ": ", status);
+    return HangUp("");
+  }
+  door_->attended_.insert(shared_from_this());
+}
+
+void TcpMessageDoor::Connection::Leave() {
+  const auto self = shared_from_this();
+  if (door_->attended_.erase(self) > 0) door_->service_->loop()->CancelDescriptor(fd_.get());
+}
+
+void TcpMessageDoor::Connection::OnReadable() {
+  const auto self = shared_from_this();
+  std::string wrong = Receive();
+  if (wrong.empty()) return;
+  Leave();
+  HangUp(std::move(wrong));
+}
+
+void TcpMessageDoor::Connection::HangUpIfStuck(MonotonicTime limit) {
+  if (closed_) return;
+  const auto self = shared_from_this();
+  OnReadable();  // it may be this loop that was late
+  if (begun_.load(std::memory_order_relaxed) >= limit) return;
+  door_->SayStuck(peer_);
+  HangUp("");
+}
+
+void TcpMessageDoor::Connection::HangUp(std::string why) {
+  door_->reactor_.Post(door_->scope_.Bind([self = shared_from_this(), why = std::move(why)] {
+    if (self->closed_) return;
+    if (!why.empty()) return self->Fail(why);
+    self->door_->Drop(self->fd_.get());
+  }));
 }
 
 void TcpMessageDoor::Connection::Fail(const std::string& why, const char* driver) {
@@ -114,46 +163,72 @@ std::string TcpMessageDoor::Connection::Receive() {
   const ssize_t n = recv(fd_.get(), in_.get() + in_used_, kReceiveBytes - in_used_, MSG_DONTWAIT);
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return "";
   if (n <= 0) {
-    door_->Drop(fd_.get());
+    Leave();  // it would say so again and again
+    HangUp("");
     return "";
   }
   in_used_ += static_cast<size_t>(n);
-  if (verbs_ticket_ != 0) return "it says something beside its queue pair";
+  if (asks_verbs_) return "it says something beside its queue pair";
   if (begins_ && in_used_ == sizeof(TcpFrame)) {
     const auto frame = TakeFrom<TcpFrame>(in_.get());
     if (frame.op == TcpOp::kVerbsAsk && frame.body_bytes == 0 && frame.flags == 0 &&
         frame.count == 0 && frame.argument == 0) {
       begins_ = false;
+      asks_verbs_ = true;
       in_used_ = 0;
-      AnswerVerbsAsk();
+      door_->reactor_.Post(door_->scope_.Bind([self = shared_from_this()] {
+        if (!self->closed_) self->AnswerVerbsAsk();
+      }));
       return "";
     }
   }
-  Block block;
-  if (std::string wrong = CountFrames(&block); !wrong.empty()) return wrong;
-  if (block.size == in_used_) {
-    begun_ = MonotonicTime::Max();
-  } else if (block.messages > 0 || begun_ == MonotonicTime::Max()) {
-    begun_ = door_->reactor_.Now();
+  return HandleMessages();
+}
+
+// All that came whole, then the answers: they return the credits, so of what came more can't be
+// unanswered than there are.
+std::string TcpMessageDoor::Connection::HandleMessages() {
+  size_t at = 0;
+  uint64_t messages = 0;
+  std::string wrong;
+  answers_.clear();
+  while (in_used_ - at >= sizeof(TcpFrame)) {
+    const auto frame = TakeFrom<TcpFrame>(in_.get() + at);
+    if (frame.op != TcpOp::kMessage || !MessageFits(frame, kMessageBytesMax) ||
+        MessageBytes(frame) == 0) {
+      wrong = "a frame that is no message";
+      break;
+    }
+    if (in_used_ - at - sizeof(frame) < frame.body_bytes) break;
+    if (++messages > kMessageWindow) {
+      wrong = "more messages than it has credits for";
+      break;
+    }
+    if (frame.argument != handled_) {
+      wrong = "a message out of turn";
+      break;
+    }
+    const std::string_view message(in_.get() + at + sizeof(frame), MessageBytes(frame));
+    at += sizeof(frame) + frame.body_bytes;
+    answer_.clear();
+    // The gate is closed: the connection goes, too.
+    if (!door_->service_->Handle(life_, message, answer_)) return "";
+    AppendMessage(answers_, TcpOp::kMessageAnswer, handled_++, answer_);
   }
-  if (block.messages == 0) return "";  // not a whole one yet
-  begins_ = false;
-  block.bytes.reset(new char[block.size]);
-  std::memcpy(block.bytes.get(), in_.get(), block.size);
-  std::memmove(in_.get(), in_.get() + block.size, in_used_ - block.size);
-  in_used_ -= block.size;
-  std::lock_guard lock(received_mutex_);
-  open_messages_ += block.messages;
-  open_records_ += block.records;
-  if (open_messages_ > kMessageWindow || open_records_ > kMessageWindowBytes) {
-    return "more messages than it has credits for";
+  if (at > 0) {
+    begins_ = false;
+    in_used_ -= at;
+    std::memmove(in_.get(), in_.get() + at, in_used_);
   }
-  received_.push_back(std::move(block));
-  if (!std::exchange(serve_posted_, true)) {
-    door_->service_->loop()->Post(
-        door_->service_->scope().Bind([self = shared_from_this()] { self->Serve(); }));
+  const MonotonicTime begun = begun_.load(std::memory_order_relaxed);
+  if (in_used_ == 0) {
+    if (begun != MonotonicTime::Max())
+      begun_.store(MonotonicTime::Max(), std::memory_order_relaxed);
+  } else if (messages > 0 || begun == MonotonicTime::Max()) {
+    begun_.store(door_->service_->loop()->Now(), std::memory_order_relaxed);
   }
-  return "";
+  Send(answers_);
+  return wrong;
 }
 
 void TcpMessageDoor::Connection::AnswerVerbsAsk() {
@@ -161,7 +236,7 @@ void TcpMessageDoor::Connection::AnswerVerbsAsk() {
       door_->verbs_ == nullptr
           ? VerbsChannelOffers::None("it has no RDMA door")
           : door_->verbs_->Offer(life_, scope_.Bind([this](const std::string& why) {
-              if (!fd_.valid()) return;
+              if (closed_) return;
               if (!why.empty()) return Fail(why, "verbs");
               door_->Drop(fd_.get());
             }));
@@ -175,78 +250,21 @@ void TcpMessageDoor::Connection::AnswerVerbsAsk() {
   Send(answer + made.body);
 }
 
-std::string TcpMessageDoor::Connection::CountFrames(Block* block) const {
-  size_t at = 0;
-  while (in_used_ - at >= sizeof(TcpFrame)) {
-    const auto frame = TakeFrom<TcpFrame>(in_.get() + at);
-    if (frame.op != TcpOp::kMessage || !MessageFits(frame, kMessageBytesMax) ||
-        MessageBytes(frame) == 0) {
-      return "a frame that is no message";
-    }
-    if (in_used_ - at - sizeof(frame) < frame.body_bytes) break;
-    at += sizeof(frame) + frame.body_bytes;
-    ++block->messages;
-    block->records += RecordBytes(MessageBytes(frame));
-  }
-  block->size = at;
-  return "";
-}
-
-void TcpMessageDoor::Connection::Serve() {
-  std::vector<Block> blocks;
-  {
-    std::lock_guard lock(received_mutex_);
-    blocks.swap(received_);
-    serve_posted_ = false;
-  }
-  uint64_t messages = 0, records = 0;
-  answers_.clear();
-  for (const Block& block : blocks) {
-    for (size_t at = 0; at < block.size;) {
-      const auto frame = TakeFrom<TcpFrame>(block.bytes.get() + at);
-      const char* const body = block.bytes.get() + at + sizeof(frame);
-      at += sizeof(frame) + frame.body_bytes;
-      if (frame.argument != handled_) {
-        door_->reactor_.Post(door_->scope_.Bind([self = shared_from_this()] {
-          if (self->fd_.valid()) self->Fail("a message out of turn");
-        }));
-        return;
-      }
-      answer_.clear();
-      // The gate is closed: the connection goes, too.
-      if (!door_->service_->Handle(life_, {body, MessageBytes(frame)}, answer_)) return;
-      AppendMessage(answers_, TcpOp::kMessageAnswer, handled_++, answer_);
-    }
-    messages += block.messages;
-    records += block.records;
-  }
-  {
-    // Before the answers, which return the credits.
-    std::lock_guard lock(received_mutex_);
-    open_messages_ -= messages;
-    open_records_ -= records;
-  }
-  Send(answers_);
-}
-
 void TcpMessageDoor::Connection::Send(std::string_view bytes) {
   std::lock_guard lock(send_mutex_);
-  if (!fd_.valid() || bytes.empty()) return;
+  if (bytes.empty()) return;
   size_t sent = 0;
   if (out_.empty()) {
     const ssize_t n = send(fd_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     if (n > 0) sent = static_cast<size_t>(n);
-    // Any error but a full buffer shows in the reactor, too.
+    // Any error but a full buffer shows where it is received or in the reactor, too.
     if (sent == bytes.size() || (n < 0 && errno != EAGAIN && errno != EINTR)) return;
     door_->reactor_.Post(door_->scope_.Bind([self = shared_from_this()] {
-      if (self->fd_.valid()) self->door_->reactor_.Modify(self->fd_.get(), EPOLLIN | EPOLLOUT);
+      if (!self->closed_) self->door_->reactor_.Modify(self->fd_.get(), EPOLLOUT);
     }));
   }
   if (out_.size() + bytes.size() - sent > 2 * kAnswersMax) {
-    door_->reactor_.Post(door_->scope_.Bind([self = shared_from_this()] {
-      if (self->fd_.valid()) self->Fail("it does not take its answers");
-    }));
-    return;
+    return HangUp("it does not take its answers");
   }
   out_.append(bytes.substr(sent));
 }
@@ -257,7 +275,7 @@ void TcpMessageDoor::Connection::FlushOut() {
     const ssize_t n = send(fd_.get(), out_.data(), out_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     if (n > 0) out_.erase(0, static_cast<size_t>(n));
   }
-  if (out_.empty()) door_->reactor_.Modify(fd_.get(), EPOLLIN);
+  if (out_.empty()) door_->reactor_.Modify(fd_.get(), 0);
 }
 
 TcpMessageDoor::TcpMessageDoor(MessageService* service, std::string name, Duration peer_timeout)
@@ -272,6 +290,8 @@ TcpMessageDoor::~TcpMessageDoor() {
     scope_.End();
     while (!connections_.empty()) Drop(connections_.begin()->first);
   });
+  loop_scope_.End();
+  while (!attended_.empty()) (*attended_.begin())->Leave();
 }
 
 void TcpMessageDoor::Adopt(Descriptor fd, std::string peer, MessageService::Life life,
@@ -281,13 +301,13 @@ void TcpMessageDoor::Adopt(Descriptor fd, std::string peer, MessageService::Life
   channels_.fetch_add(1, std::memory_order_relaxed);
   reactor_.Post(scope_.Bind([this, connection, life, welcome = std::move(welcome)] {
     // Invalidated meanwhile: the client finds a closed connection.
-    if (service_->life() != life ||
-        !reactor_.Add(connection->fd(), EPOLLIN, connection.get()).ok()) {
+    if (service_->life() != life || !reactor_.Add(connection->fd(), 0, connection.get()).ok()) {
       channels_.fetch_sub(1, std::memory_order_relaxed);
       return;
     }
     connections_[connection->fd()] = connection;
     connection->Send(welcome);
+    service_->loop()->Post(loop_scope_.Bind([connection] { connection->Attend(); }));
     if (tick_timer_ == 0) OnTick();
   }));
 }
@@ -300,13 +320,23 @@ void TcpMessageDoor::OnTick() {
     if (connection->stuck_since() < limit) slow.push_back(fd);
   }
   for (const int fd : slow) {
-    SilentPeers("tcp", "server").Add();
-    kLog.Info(name_, ": the channel of ", connections_[fd]->peer(),
-              " does not end a message that it began, or takes no answers; hanging up");
+    const std::shared_ptr<Connection> connection = connections_[fd];
+    if (!connection->by_verbs()) {
+      service_->loop()->Post(
+          loop_scope_.Bind([connection, limit] { connection->HangUpIfStuck(limit); }));
+      continue;
+    }
+    SayStuck(connection->peer());
     Drop(fd);
   }
   if (connections_.empty()) return;
   tick_timer_ = reactor_.At(reactor_.Now() + peer_timeout_ / 3, scope_.Bind([this] { OnTick(); }));
+}
+
+void TcpMessageDoor::SayStuck(const std::string& peer) const {
+  SilentPeers("tcp", "server").Add();
+  kLog.Info(name_, ": the channel of ", peer,
+            " does not end a message that it began, or takes no answers; hanging up");
 }
 
 void TcpMessageDoor::CloseConnections() {

@@ -1,13 +1,14 @@
-// The server's end of message channels over tcp. They have sockets and a thread of their own, so
-// that a spike of readers does not stall writers (design: reads and writes apart). The thread takes
-// frames off the sockets; the messages are handled on the service's loop, which sends the answers
-// itself.
+// The server's end of message channels over tcp. They have sockets of their own, so that a spike of
+// readers does not stall writers (design: reads and writes apart). The service's loop receives,
+// handles and answers: no other thread is woken on the way. A thread of the door lets clients in,
+// sends what a socket does not take at once, and hangs up.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "tailcast/base/scope.h"
@@ -18,7 +19,8 @@
 
 namespace tailcast::fabric {
 
-// Threads: construction and destruction by one that is not its reactor's; the rest any.
+// Threads: construction and destruction by the service's loop's (or while nobody turns it); the
+// rest any.
 class TcpMessageDoor {
  public:
   // Each has buffers of up to 2 MiB.
@@ -43,9 +45,10 @@ class TcpMessageDoor {
 
  private:
   class Connection;
-  void Drop(int fd);
+  void Drop(int fd);  // reactor thread
   // Hangs up on who does not end what it began.
   void OnTick();
+  void SayStuck(const std::string& peer) const;  // any thread
 
   MessageService* const service_;
   const std::string name_;
@@ -55,7 +58,9 @@ class TcpMessageDoor {
   Reactor reactor_;
   std::map<int, std::shared_ptr<Connection>> connections_;  // reactor thread
   uint64_t tick_timer_ = 0;                                 // the same
+  std::set<std::shared_ptr<Connection>> attended_;          // loop thread: those that it waits for
   Scope scope_;                                             // reactor thread
+  Scope loop_scope_;                                        // loop thread
 };
 
 }  // namespace tailcast::fabric
