@@ -12,6 +12,11 @@
 #include "tailcast/base/time.h"
 
 namespace tailcast::app {
+namespace {
+
+constexpr int64_t kCpuIntervalUs = 20'000;
+
+}  // namespace
 
 double CpuSecondsOfProcess() {
   rusage usage;
@@ -79,6 +84,8 @@ std::optional<int64_t> LoadSeen::OnMessage(std::string_view payload, int64_t now
 
 void LoadSeen::OnBatch() {
   ended_us_ = ReadWallClock().micros();
+  if (ended_us_ - cpu_read_us_ < kCpuIntervalUs) return;
+  cpu_read_us_ = ended_us_;
   ended_cpu_s_ = CpuSecondsOfProcess();
 }
 

@@ -154,6 +154,10 @@ class Client {
   };
   virtual void ReadValues(std::vector<ValueRead> reads, Duration timeout,
                           Callback<void(Result<Values>)> done) = 0;
+  // The fast path of it, for memory that is read inside the call: on the caller's stack, without a
+  // turn of the loop. True: `values` has what ReadValues would give; its memory is used again.
+  // False: it can't be said now, `values` has nothing of use; go on with ReadValues.
+  virtual bool TryReadValues(std::span<const ValueRead> reads, Values& values) = 0;
 
   // Writes to all three replicas of each key, in bulk: one message per server, or a few; timeouts
   // are cut to kWriteDeadlineMax. `done` runs when each key has two acknowledgements or can't get

@@ -188,6 +188,16 @@ TEST_P(ClientSuite, TryReadsInsideTheCallOrSaysThatItCannot) {
   read = Read(*client_, read);
   EXPECT_EQ(std::string(buffer, read.length), "abcdef");
   EXPECT_TRUE(client_->TryReadChunks(std::span(&read, 1))) << "there is nothing to read";
+
+  EXPECT_TRUE(Put(*client_, {1, 3}, MergeRule::kMaxBytes, "abc").ok());
+  const std::vector<Client::ValueRead> values = {{{1, 3}, MergeRule::kMaxBytes}, {{1, 4}}};
+  cache::Values inside;
+  EXPECT_EQ(client_->TryReadValues(values, inside), world_->reads_inside_the_call());
+  if (!world_->reads_inside_the_call()) return;
+  ASSERT_EQ(inside.size(), 2u);
+  EXPECT_EQ(inside[0].bytes, "abc");
+  EXPECT_TRUE(inside[0].complete);
+  EXPECT_EQ(inside[1].bytes, std::nullopt);
 }
 
 TEST_P(ClientSuite, LargeBatchesOfHitsAndMissesKeepTheirOrder) {

@@ -206,30 +206,41 @@ void MemoryClient::ReadChunks(std::span<ChunkRead> reads, ReadMode mode, Duratio
   });
 }
 
+bool MemoryClient::ReadValuesLocked(std::span<const ValueRead> reads, Values& values) {
+  counters_.value_reads += reads.size();
+  if (store_->faults_.unavailable) return false;
+  values.assign(reads.size(), {});
+  for (size_t i = 0; i < reads.size(); ++i) {
+    const auto version = store_->versions_.find(reads[i].key);
+    values[i].complete = true;
+    seen_versions_[reads[i].key] = version == store_->versions_.end() ? 0 : version->second;
+    const auto it = store_->entries_.find(reads[i].key);
+    if (it == store_->entries_.end() || store_->Draw(store_->faults_.miss)) continue;
+    std::string& seen = seen_values_[reads[i].key];
+    MergeInto(reads[i].rule, seen, it->second.value);
+    values[i].bytes = seen;
+  }
+  return true;
+}
+
+bool MemoryClient::TryReadValues(std::span<const ValueRead> reads, Values& values) {
+  std::lock_guard lock(store_->mutex_);
+  return !DelayedLocked() && !store_->faults_.unavailable && ReadValuesLocked(reads, values);
+}
+
 void MemoryClient::ReadValues(std::vector<ValueRead> reads, Duration timeout,
                               Callback<void(Result<Values>)> done) {
   Later(timeout, [this, reads = std::move(reads), done = std::move(done)](bool late) mutable {
-    Values values(reads.size());
-    bool unavailable = late;
+    Values values;
+    bool read = false;
     {
       std::lock_guard lock(store_->mutex_);
-      unavailable = unavailable || store_->faults_.unavailable;
-      counters_.value_reads += reads.size();
-      for (size_t i = 0; i < reads.size() && !unavailable; ++i) {
-        const auto version = store_->versions_.find(reads[i].key);
-        values[i].complete = true;
-        seen_versions_[reads[i].key] = version == store_->versions_.end() ? 0 : version->second;
-        const auto it = store_->entries_.find(reads[i].key);
-        if (it == store_->entries_.end() || store_->Draw(store_->faults_.miss)) continue;
-        std::string& seen = seen_values_[reads[i].key];
-        MergeInto(reads[i].rule, seen, it->second.value);
-        values[i].bytes = seen;
-      }
+      read = ReadValuesLocked(reads, values) && !late;
     }
-    if (unavailable) {
-      done(UnavailableError("the in-process cache answers no value reads at the moment"));
-    } else {
+    if (read) {
       done(std::move(values));
+    } else {
+      done(UnavailableError("the in-process cache answers no value reads at the moment"));
     }
   });
 }

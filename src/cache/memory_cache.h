@@ -106,6 +106,7 @@ class MemoryClient : public Client {
                   Callback<void()> done) override;
   void ReadValues(std::vector<ValueRead> reads, Duration timeout,
                   Callback<void(Result<Values>)> done) override;
+  bool TryReadValues(std::span<const ValueRead> reads, Values& values) override;
   void Mutate(std::vector<Mutation> mutations, Duration timeout,
               Callback<void(Status)> done) override;
   void Drain(Callback<void()> done) override;
@@ -128,6 +129,8 @@ class MemoryClient : public Client {
   void Notify(uint64_t id, bool watched);
   // Fills one read from the store; false: less than `want` is there. The store is locked.
   bool ReadOneLocked(ChunkRead& read);
+  // False: there is none at the moment. The store is locked.
+  bool ReadValuesLocked(std::span<const ValueRead> reads, Values& values);
   void CountChunks(std::span<const ChunkRead> reads);
   bool DelayedLocked() const;
 

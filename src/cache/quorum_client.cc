@@ -1,6 +1,7 @@
 #include "tailcast/cache/quorum_client.h"
 
 #include <algorithm>
+#include <bit>
 #include <unordered_map>
 #include <utility>
 
@@ -8,7 +9,9 @@
 #include "tailcast/cache/bulk_writes.h"
 #include "tailcast/cache/client_context.h"
 #include "tailcast/cache/epoch_watch.h"
+#include "tailcast/cache/joined_value.h"
 #include "tailcast/cache/key_read.h"
+#include "tailcast/cache/quorum_core.h"
 #include "tailcast/cache/read_batch.h"
 #include "tailcast/cache/replica_link.h"
 #include "tailcast/cache/replica_set.h"
@@ -179,6 +182,58 @@ void QuorumClient::ReadValues(std::vector<ValueRead> reads, Duration timeout,
   context.counters.value_reads += reads.size();
   Run(std::move(batch), timeout,
       [done = std::move(done)](ReadBatch& ended) mutable { done(ended.TakeValues()); });
+}
+
+bool QuorumClient::TryReadValues(std::span<const ValueRead> reads, Values& values) {
+  values.resize(reads.size());
+  if (parts_->context.immediate_replicas == 0) return reads.empty();
+  for (size_t i = 0; i < reads.size(); ++i) {
+    if (!TryReadValue(reads[i], values[i])) return false;
+  }
+  parts_->context.counters.value_reads += reads.size();
+  return true;
+}
+
+// As ReadBatch, of one value whose replicas answer inside the call.
+bool QuorumClient::TryReadValue(const ValueRead& read, ValueAnswer& value) {
+  ClientContext& context = parts_->context;
+  ReplicaSet& replicas = parts_->replicas;
+  const uint32_t turn = read.mode == ReadMode::kRelaxed ? context.relaxed_values++ : 0;
+  const Owners owners = replicas.OwnersForRead(read.key, /*chunk=*/false, turn);
+  Mask usable = 0, whole = 0;
+  for (uint8_t i = 0; i < owners.count; ++i) {
+    const ReplicaLink& link = *replicas.link(owners, i);
+    if (link.Usable()) usable |= static_cast<Mask>(1u << i);
+    if (link.whole()) whole |= static_cast<Mask>(1u << i);
+  }
+  JoinedValue joined;
+  joined.Reuse(std::move(value.bytes));
+  ReadCore core;
+  Mask ask = core.Start(ReadCore::Kind::kValue, read.mode, owners.count, usable, whole, 0);
+  while (ask != 0) {
+    const auto i = static_cast<uint8_t>(std::countr_zero(ask));
+    ask &= static_cast<Mask>(ask - 1);
+    ReplicaLink& link = *replicas.link(owners, i);
+    if (!link.immediate() || !link.TryAsk()) return false;
+    std::string_view bytes;
+    const KeyAnswer answer = ReadValueNow(context, link, read.key, bytes);
+    if (answer.outcome != KeyOutcome::kFound && answer.outcome != KeyOutcome::kAbsent) return false;
+    if (answer.saw_bucket) {
+      context.values.Remember(read.key).SawDoorbell(i, answer.generation, answer.bucket.doorbell);
+    }
+    const bool found = answer.outcome == KeyOutcome::kFound;
+    if (found) joined.Take(context, read.key, read.rule, link.replica().name, bytes);
+    const ConfigurationId here = context.configuration.mine();
+    const bool outdated =
+        answer.saw_bucket &&
+        ReadRing(context.configuration.FromLowHalf(answer.bucket.configuration)) > ReadRing(here);
+    ask |= core.OnAnswer(i, found ? answer.length : 0, outdated);
+  }
+  if (!core.done() || core.answers() == 0) return false;
+  joined.Finish(context, read.key, read.rule);
+  value = {joined.TakeBytes(), core.complete()};
+  context.counters.partial_values += value.complete ? 0 : 1;
+  return true;
 }
 
 // ---- Writes, watches ----

@@ -60,6 +60,7 @@ class QuorumClient : public Client {
                   Callback<void()> done) override;
   void ReadValues(std::vector<ValueRead> reads, Duration timeout,
                   Callback<void(Result<Values>)> done) override;
+  bool TryReadValues(std::span<const ValueRead> reads, Values& values) override;
   void Mutate(std::vector<Mutation> mutations, Duration timeout,
               Callback<void(Status)> done) override;
   void Drain(Callback<void()> done) override;
@@ -71,6 +72,7 @@ class QuorumClient : public Client {
  private:
   struct Parts;
 
+  bool TryReadValue(const ValueRead& read, ValueAnswer& value);
   // Starts the batch; `done` gets it when it has ended.
   template <typename Done>
   void Run(std::unique_ptr<ReadBatch> batch, Duration timeout, Done done);

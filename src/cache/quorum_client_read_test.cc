@@ -88,6 +88,42 @@ TEST(QuorumClientTryTest, FinishesInsideTheCallOrLeavesTheRestToReadChunks) {
   EXPECT_FALSE(delayed.client->TryReadChunks(std::span(&read, 1)));
 }
 
+TEST(QuorumClientTryTest, ValuesAreReadInsideTheCallOrByAnother) {
+  World world(FabricKind::kImmediate, 4);
+  std::vector<Client::ValueRead> reads;
+  for (uint64_t n = 0; n < 20; ++n) {
+    reads.push_back({.key = KeyOf(n)});
+    if (n % 2 == 1) continue;
+    ASSERT_TRUE(world.Mutate({{KeyOf(n), MergeRule::kMaxLanes, false, Lanes({n, 7})}}).ok());
+  }
+  Values values;
+  ASSERT_TRUE(world.client->TryReadValues(reads, values));
+  ASSERT_EQ(values.size(), 20u);
+  for (uint64_t n = 0; n < 20; ++n) {
+    EXPECT_TRUE(values[n].complete);
+    ASSERT_EQ(values[n].has_value(), n % 2 == 0);
+    if (n % 2 == 0) {
+      EXPECT_TRUE(values[n]->starts_with(Lanes({n, 7})));
+    }
+  }
+  // What it read before is read into again.
+  std::swap(reads[0], reads[1]);
+  ASSERT_TRUE(world.client->TryReadValues(reads, values));
+  EXPECT_FALSE(values[0].has_value());
+  EXPECT_TRUE(values[1]->starts_with(Lanes({0, 7})));
+  EXPECT_EQ(world.client->counters().value_reads, 40u);
+  // Whether anybody is left is found out by who waits.
+  world.Kill(0);
+  world.Kill(1);
+  world.Kill(2);
+  EXPECT_FALSE(world.client->TryReadValues(reads, values));
+  EXPECT_TRUE(world.client->TryReadValues({}, values));
+
+  World delayed(FabricKind::kDelayed);
+  EXPECT_FALSE(delayed.client->TryReadValues(std::span(reads).first(1), values));
+  EXPECT_EQ(delayed.client->counters().value_reads, 0u);
+}
+
 TEST(QuorumClientTryTest, AllClientsOfAHostReadOneReplica) {
   for (uint64_t seed = 1; seed <= 4; ++seed) {
     World world(FabricKind::kImmediate, 3, seed);

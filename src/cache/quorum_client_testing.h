@@ -53,6 +53,7 @@ enum class FabricKind : uint8_t {
   kImmediate,  // inside the call
   kDelayed,    // one-sided, each step a round trip
   kScanning,   // the server's driver finds the key
+  kTrying,     // inside the call, values also inside the client's call
 };
 
 // Several servers and one client in virtual time.
@@ -61,7 +62,8 @@ struct World {
                  QuorumClientOptions client_options = {}, ServerCoreOptions core_options = {})
       : time(seed), network(time, Rng(seed)), net(seed), core(std::move(core_options)) {
     EXPECT_TRUE(kQuiet);
-    net.immediate = kind == FabricKind::kImmediate;
+    net.immediate = kind == FabricKind::kImmediate || kind == FabricKind::kTrying;
+    tries = kind == FabricKind::kTrying;
     net.scans = kind == FabricKind::kScanning;
     config.configuration_id = ConfigurationId{1};
     for (int i = 0; i < servers; ++i) {
@@ -182,8 +184,12 @@ struct World {
   }
   Result<ValueAnswer> ReadAnswer(const Key& key, MergeRule rule = MergeRule::kMaxLanes,
                                  ReadMode mode = ReadMode::kConsistent) {
+    const Client::ValueRead read{key, rule, mode};
+    if (Values inside; tries && client->TryReadValues(std::span(&read, 1), inside)) {
+      return inside[0];
+    }
     std::optional<Result<Values>> result;
-    client->ReadValues({{key, rule, mode}}, Duration::Millis(500),
+    client->ReadValues({read}, Duration::Millis(500),
                        scope.Bind([&](auto values) { result = std::move(values); }));
     EXPECT_FALSE(result.has_value());
     EXPECT_TRUE(time.RunUntil([&] { return result.has_value(); }, Duration::Seconds(10)));
@@ -214,6 +220,7 @@ struct World {
     return -1;
   }
 
+  bool tries = false;  // to read values inside the call
   const Scope scope;
   uint64_t memory_bytes = 16 << 20;
   uint64_t generations = 0;
@@ -247,7 +254,8 @@ inline std::vector<Key> OverflowBucket(World& world) {
 
 class QuorumClientTest : public testing::TestWithParam<FabricKind> {};
 inline auto AllFabrics() {
-  return testing::Values(FabricKind::kImmediate, FabricKind::kDelayed, FabricKind::kScanning);
+  return testing::Values(FabricKind::kImmediate, FabricKind::kDelayed, FabricKind::kScanning,
+                         FabricKind::kTrying);
 }
 inline std::string FabricName(const testing::TestParamInfo<FabricKind>& info) {
   switch (info.param) {
@@ -257,6 +265,8 @@ inline std::string FabricName(const testing::TestParamInfo<FabricKind>& info) {
       return "Delayed";
     case FabricKind::kScanning:
       return "Scanning";
+    case FabricKind::kTrying:
+      return "Trying";
   }
   return "";
 }

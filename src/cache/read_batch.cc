@@ -7,7 +7,6 @@
 #include "tailcast/base/status.h"
 #include "tailcast/base/strong.h"
 #include "tailcast/cache/key_read.h"
-#include "tailcast/cache/merge.h"
 #include "tailcast/cache/server.h"
 #include "tailcast/cache/wire.h"
 
@@ -206,7 +205,7 @@ void ReadBatch::OnAnswer(uint32_t index, uint8_t replica, const KeyAnswer& answe
   switch (answer.outcome) {
     case KeyOutcome::kFound:
       if (item.chunk() == nullptr) {
-        TakeValue(item, LinkOf(item, replica).replica().name, value);
+        item.value.Take(context_, item.key, item.rule, LinkOf(item, replica).replica().name, value);
       }
       ask = item.core.OnAnswer(replica, answer.length, IsOutdated(answer));
       break;
@@ -226,21 +225,6 @@ void ReadBatch::OnAnswer(uint32_t index, uint8_t replica, const KeyAnswer& answe
   if (!item.core.done() || item.finished) return;
   FinishItem(item);
   if (unfinished_ == 0 && !asking_) Finish();
-}
-
-void ReadBatch::TakeValue(Item& item, const std::string& replica, std::string_view value) {
-  if (!item.value.has_value()) {
-    item.value.emplace(value);
-    item.target.brought_by = &replica;
-    return;
-  }
-  const size_t had = item.value->size();
-  if (MergeInto(item.rule, *item.value, value) != MutationResult::kMismatch) return;
-  ++context_.counters.value_mismatches;
-  context_.contradictions.Say(context_.loop.Now(), item.key,
-                              std::to_string(value.size()) + " bytes of " + replica +
-                                  " contradict " + std::to_string(had) + " bytes of " +
-                                  *item.target.brought_by + "; those stay");
 }
 
 void ReadBatch::AskByRpc(uint32_t index, uint8_t replica, const KeyAnswer& seen) {
@@ -361,17 +345,7 @@ void ReadBatch::FinishItem(Item& item) {
   if (item.finished) return;
   item.finished = true;
   --unfinished_;
-  if (item.chunk() == nullptr) {
-    if (!item.value.has_value()) return;
-    const size_t length = item.value->size();
-    if (context_.values.Join(item.key, item.rule, *item.value) == MutationResult::kMismatch) {
-      ++context_.counters.remembered_mismatches;
-      context_.contradictions.Say(context_.loop.Now(), item.key,
-                                  std::to_string(length) + " bytes of " + *item.target.brought_by +
-                                      " contradict what this client was given before");
-    }
-    return;
-  }
+  if (item.chunk() == nullptr) return item.value.Finish(context_, item.key, item.rule);
   ReleaseLanding(item.target);
   ChunkRead& read = *item.chunk();
   read.length = std::max(read.length, read.have);
@@ -393,7 +367,7 @@ Result<Values> ReadBatch::TakeValues() {
     unanswered += item.core.answers() == 0 ? 1 : 0;
     const bool complete = item.core.complete();
     context_.counters.partial_values += complete ? 0 : 1;
-    values.push_back({std::move(item.value), complete});
+    values.push_back({item.value.TakeBytes(), complete});
   }
   if (unanswered > 0) {
     return UnavailableError("no cache replica answered for " + std::to_string(unanswered) + " of " +

@@ -14,7 +14,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,6 +22,7 @@
 #include "tailcast/base/scope.h"
 #include "tailcast/cache/client.h"
 #include "tailcast/cache/client_context.h"
+#include "tailcast/cache/joined_value.h"
 #include "tailcast/cache/key_read.h"
 #include "tailcast/cache/key_read_core.h"
 #include "tailcast/cache/quorum_core.h"
@@ -50,7 +50,7 @@ class ReadBatch {
     MergeRule rule = MergeRule::kLongerWins;
     ReadMode mode = ReadMode::kConsistent;
     ChunkTarget target;  // without a chunk: a value
-    std::optional<std::string> value;
+    JoinedValue value;   // if it is one
     ReadCore core;
     Owners owners;
     Mask reading = 0;  // by fabric reads that have not answered
@@ -77,8 +77,6 @@ class ReadBatch {
   void Ask(uint32_t index, Mask replicas);
   // `alone`: no other one is asked at the same time.
   void AskOne(uint32_t index, uint8_t replica, bool alone);
-  // Joins what a replica has of a value into what others had.
-  void TakeValue(Item& item, const std::string& replica, std::string_view value);
   void AskByRpc(uint32_t index, uint8_t replica, const KeyAnswer& seen);
   void SendOverflowed();
   void SendGet(ReplicaLink& link, std::vector<Overflowed> asks);

@@ -194,9 +194,9 @@ class Consumer::Impl {
   }
 
   void StartShard(int32_t number, const StartPoint& start) {
-    auto agent =
-        std::make_unique<ConsumerAgent>(ports_, stream::ShardId{stream_, number}, agent_options_,
-                                        scope_.Bind([this] { ready_ = true; }));
+    // Who polls looks himself.
+    auto agent = std::make_unique<ConsumerAgent>(ports_, stream::ShardId{stream_, number},
+                                                 agent_options_, Callback<void()>());
     agent->Start(start);
     auto& slot = shards_[number];
     if (slot) {
@@ -214,13 +214,12 @@ class Consumer::Impl {
     // Lengths, notifications and answers that came in between the polls.
     loop_->RunOnce();
     for (;;) {
-      ready_ = false;
       Status error;
       Gather(&error);
       if (metrics_ != nullptr) Show();
       if (!batch_.empty()) return std::span<const Message>(batch_);
       if (!error.ok()) return error;
-      if (!loop_->RunUntil([this] { return ready_ || AnyReady(); }, deadline)) {
+      if (!loop_->RunUntil([this] { return AnyReady(); }, deadline)) {
         return std::span<const Message>();
       }
     }
@@ -280,7 +279,6 @@ class Consumer::Impl {
   std::vector<int32_t> numbers_;
   std::map<int32_t, std::unique_ptr<ConsumerAgent>> shards_;
   int32_t last_first_ = -1;
-  bool ready_ = false;
   std::unique_ptr<ConsumerMetrics> metrics_;  // once the shards are open
   MonotonicTime next_look_;
   GivenTimes given_;

@@ -51,6 +51,7 @@ struct ConsumerAgent::OpenedFile {
   OpenedFile(const ConsumerAgent& agent, Counters& counters, HeartbeatAge& heartbeats,
              const FilePlace& place)
       : id{agent.shard_, place.stem},
+        metadata_keys(MetadataKeys(agent.keys_, place.stem.seq)),
         steps(agent.ports_.steps, id, "consumer", agent.step_name_),
         lengths(agent.options_, counters, heartbeats, place.stem, place.metadata,
                 agent.ports_.loop->Now()),
@@ -58,6 +59,8 @@ struct ConsumerAgent::OpenedFile {
   Scope& scope() { return scope_; }
 
   const stream::FileId id;
+  // The groups of metadata that speak of the file and of the next one: that is one, or two.
+  const std::vector<cache::Key> metadata_keys;
   const stream::FileSteps steps;
   LengthsCore lengths;
   CellSources cell;
@@ -66,11 +69,20 @@ struct ConsumerAgent::OpenedFile {
   static_assert(std::tuple_size_v<decltype(sources)> <= kSourcesMax);
   int64_t logged_cache[stream::kParts] = {0, 0};  // lengths, in the log of steps
   int64_t logged_primary[stream::kParts] = {0, 0};
-  std::vector<uint64_t> watches;  // while the doorbell is set: of each of MetadataKeys, or kNoWatch
+  std::vector<cache::Client::ValueRead> metadata_reads;
+  cache::Values metadata;         // that were read last
+  std::vector<uint64_t> watches;  // while the doorbell is set: of each of the keys, or kNoWatch
   // What is counted if the fetch under way, of each part, is answered by the primary layer.
   int64_t Counters::*fallback[stream::kParts] = {};
 
  private:
+  static std::vector<cache::Key> MetadataKeys(const stream::KeyMaker& keys, int64_t seq) {
+    std::vector<cache::Key> groups = {keys.MetadataGroup(seq)};
+    if (stream::MetadataGroupOf(seq + 1) != stream::MetadataGroupOf(seq)) {
+      groups.push_back(keys.MetadataGroup(seq + 1));
+    }
+    return groups;
+  }
   Scope scope_;
 };
 
@@ -134,9 +146,9 @@ void ConsumerAgent::OnDeleted(const Status& why) {
 }
 
 void ConsumerAgent::SignalReady() {
-  if (std::exchange(signalled_, true)) return;
+  if (!on_ready_ || std::exchange(signalled_, true)) return;
   ports_.loop->Post(scope_.Bind([this] {
-    if (signalled_ && on_ready_) on_ready_();
+    if (signalled_) on_ready_();
   }));
 }
 
@@ -195,11 +207,12 @@ void ConsumerAgent::DoWork() {
   const MonotonicTime now = ports_.loop->Now();
   const LengthsCore::Work work = lengths.DoWork(now);
   if (work.watch) Watch();
-  if (work.read_metadata) {
-    ReadMetadata(work.relaxed ? cache::ReadMode::kRelaxed : cache::ReadMode::kConsistent);
-  }
   if (work.ask_primary) AskPrimary();
   if (work.list) List();
+  if (work.read_metadata &&
+      ReadMetadata(work.relaxed ? cache::ReadMode::kRelaxed : cache::ReadMode::kConsistent)) {
+    return DoWork();  // the next one is due later
+  }
   if (lengths.seal()) tail_.SetSeal(*lengths.seal());
   tail_.DoWork(now);
   Advance();
@@ -211,7 +224,7 @@ void ConsumerAgent::SetTimer(MonotonicTime when) {
 }
 
 void ConsumerAgent::Watch() {
-  const std::vector<cache::Key> keys = MetadataKeys();
+  const std::vector<cache::Key>& keys = file_->metadata_keys;
   file_->watches.resize(keys.size(), kNoWatch);
   for (size_t i = 0; i < keys.size(); ++i) {
     if (file_->watches[i] != kNoWatch) continue;
@@ -234,15 +247,6 @@ void ConsumerAgent::OnDoorbell(size_t watch, bool watched) {
   DoWork();
 }
 
-std::vector<cache::Key> ConsumerAgent::MetadataKeys() const {
-  const int64_t seq = file_->id.stem.seq;
-  std::vector<cache::Key> keys = {keys_.MetadataGroup(seq)};
-  if (stream::MetadataGroupOf(seq + 1) != stream::MetadataGroupOf(seq)) {
-    keys.push_back(keys_.MetadataGroup(seq + 1));
-  }
-  return keys;
-}
-
 void ConsumerAgent::Pace() {
   const MonotonicTime now = ports_.loop->Now();
   if (options_.thread_times == nullptr || !pace_.Due(now)) return;
@@ -250,32 +254,39 @@ void ConsumerAgent::Pace() {
   file_->lengths.SetPause(pace_.pause());
 }
 
-void ConsumerAgent::ReadMetadata(cache::ReadMode mode) {
-  std::vector<cache::Client::ValueRead> reads;
-  for (const cache::Key& key : MetadataKeys()) reads.push_back({.key = key, .mode = mode});
-  ports_.metadata_cache->ReadValues(
-      std::move(reads), options_.cache_timeout,
-      file_->scope().Bind([this](const Result<cache::Values>& values) {
-        OnMetadata(values);
-        DoWork();
-      }));
+bool ConsumerAgent::ReadMetadata(cache::ReadMode mode) {
+  OpenedFile& file = *file_;
+  file.metadata_reads.clear();
+  for (const cache::Key& key : file.metadata_keys) {
+    file.metadata_reads.push_back({.key = key, .mode = mode});
+  }
+  if (ports_.metadata_cache->TryReadValues(file.metadata_reads, file.metadata)) {
+    OnMetadata(file.metadata);
+    return true;
+  }
+  ports_.metadata_cache->ReadValues(file.metadata_reads, options_.cache_timeout,
+                                    file.scope().Bind([this](const Result<cache::Values>& values) {
+                                      if (values.ok()) {
+                                        OnMetadata(*values);
+                                      } else {
+                                        file_->lengths.OnMetadataFailed(ports_.loop->Now());
+                                      }
+                                      DoWork();
+                                    }));
+  return false;
 }
 
-void ConsumerAgent::OnMetadata(const Result<cache::Values>& values) {
+void ConsumerAgent::OnMetadata(const cache::Values& values) {
   LengthsCore& lengths = file_->lengths;
-  if (!values.ok()) {
-    lengths.OnMetadataFailed(ports_.loop->Now());
-    return;
-  }
   const int64_t seq = file_->id.stem.seq;
   const auto decode = [](int64_t of, const cache::ValueAnswer& value) {
     return value.has_value() ? stream::DecodePairMetadata(of, *value) : PairMetadata();
   };
   const int64_t chunk_size = lengths.chunk_size();
   Pace();
-  lengths.OnMetadata(ports_.loop->Now(), decode(seq, values->front()),
-                     decode(seq + 1, values->back()),
-                     values->front().complete && values->back().complete);
+  lengths.OnMetadata(ports_.loop->Now(), decode(seq, values.front()),
+                     decode(seq + 1, values.back()),
+                     values.front().complete && values.back().complete);
   if (lengths.chunk_size() == chunk_size) return;
   file_->cell.OnChunkSize();
   tail_.SetChunkSize(lengths.chunk_size());

@@ -55,7 +55,7 @@ class StartSearch;
 class ConsumerAgent {
  public:
   // `on_ready` is called in a turn of its own when Take would give something new, or the state
-  // became kFailed; once, until the next Take.
+  // became kFailed; once, until the next Take. Empty: who turns the loop asks ready() himself.
   ConsumerAgent(const stream::CellPorts& ports, stream::ShardId shard, AgentOptions options,
                 Callback<void()> on_ready);
   ~ConsumerAgent();
@@ -105,8 +105,6 @@ class ConsumerAgent {
   void OpenFile(const FilePlace& place);
   void CloseFile();
   void CancelWatch();
-  // The groups of metadata that speak of the file and of the next one: that is one, or two.
-  std::vector<cache::Key> MetadataKeys() const;
   // While tailing: everything that is due now.
   void DoWork();
   // Lengths.
@@ -115,8 +113,9 @@ class ConsumerAgent {
   void OnDoorbell(size_t watch, bool watched);
   // How soon lengths are read again.
   void Pace();
-  void ReadMetadata(cache::ReadMode mode);
-  void OnMetadata(const Result<cache::Values>& values);
+  // True if it came inside the call.
+  bool ReadMetadata(cache::ReadMode mode);
+  void OnMetadata(const cache::Values& values);
   void AskPrimary();
   void List();
   void OnListed(const Result<std::vector<storage::DirEntry>>& entries);

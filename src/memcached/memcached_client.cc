@@ -80,6 +80,11 @@ void MemcachedClient::ReadValues(std::vector<ValueRead> reads, Duration timeout,
               [done = std::move(done)](ReadBatch& ended) mutable { done(ended.TakeValues()); });
 }
 
+bool MemcachedClient::TryReadValues(std::span<const ValueRead> reads, cache::Values& values) {
+  values.clear();
+  return reads.empty();
+}
+
 void MemcachedClient::Mutate(std::vector<cache::Mutation> mutations, Duration timeout,
                              Callback<void(Status)> done) {
   parts_->writes.Mutate(std::move(mutations), timeout, std::move(done));

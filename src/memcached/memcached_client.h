@@ -54,6 +54,7 @@ class MemcachedClient : public cache::Client {
                   Callback<void()> done) override;
   void ReadValues(std::vector<ValueRead> reads, Duration timeout,
                   Callback<void(Result<cache::Values>)> done) override;
+  bool TryReadValues(std::span<const ValueRead> reads, cache::Values& values) override;
   void Mutate(std::vector<cache::Mutation> mutations, Duration timeout,
               Callback<void(Status)> done) override;
   void Drain(Callback<void()> done) override;

@@ -44,8 +44,8 @@ ProducerAgent::ProducerAgent(const stream::CellPorts& ports, stream::ShardId sha
                                 .buffer_messages_max = options.buffer_messages_max,
                                 .message_bytes_max = options.message_bytes_max,
                                 .roll_age = options.roll_age}),
-      // Flushes are what consumers wake for: they give way before those do.
-      pace_({.pause_max = options.flush_interval, .percent_shortest = 50, .percent_longest = 50}),
+      // One flush is read by many: it gives way later than they, and at its longest before they do.
+      pace_({.pause_max = options.flush_interval, .percent_longest = 90}),
       flush_timer_(*ports.loop),
       heartbeat_timer_(*ports.loop),
       close_timer_(*ports.loop) {

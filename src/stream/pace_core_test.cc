@@ -99,7 +99,7 @@ TEST_F(PaceCoreTest, WhoIsInNoCrowdBeginsSlowly) {
 TEST_F(PaceCoreTest, IsLongOnlyWhileTheMachineIsFullForAllThat) {
   for (int i = 0; i < 200; ++i) Step(5, 20, 15);
   EXPECT_LE(pace_.pause(), Duration::Millis(50));
-  EXPECT_GT(pace_.pause(), Duration::Millis(30));
+  EXPECT_GT(pace_.pause(), Duration::Millis(15));
   for (int i = 0; i < 100; ++i) Step(5, 20, 0);
   EXPECT_EQ(pace_.pause(), PaceOptions().pause_max);
   for (int i = 0; i < 200; ++i) Step(5, 20, 15);
@@ -108,10 +108,10 @@ TEST_F(PaceCoreTest, IsLongOnlyWhileTheMachineIsFullForAllThat) {
 
 TEST_F(PaceCoreTest, TheAimGrowsWithTheLogarithmOfThePause) {
   const auto aim = [&](int64_t us) { return pace_.AimPerMille(Duration::Micros(us)); };
-  EXPECT_EQ(aim(0), 600);
-  EXPECT_EQ(aim(500), 600);
+  EXPECT_EQ(aim(0), 700);
+  EXPECT_EQ(aim(500), 700);
   EXPECT_EQ(aim(200'000), 940);
-  for (int64_t us = 1000; us <= 128'000; us *= 2) EXPECT_NEAR(aim(us) - aim(us / 2), 39, 1) << us;
+  for (int64_t us = 1000; us <= 128'000; us *= 2) EXPECT_NEAR(aim(us) - aim(us / 2), 28, 1) << us;
   for (int64_t us = 500; us < 200'000; us += 500) EXPECT_LE(aim(us), aim(us + 500)) << us;
 }
 
@@ -168,8 +168,8 @@ TEST(PaceCores, WithoutRoomForAPauseThereIsNone) {
   }
 }
 
-// How many times as long as the shortest pause of 64 that share a machine the longest is, after ten
-// seconds. Half of them had been there before, and had waited longer and longer.
+// How many times as long as the shortest pause of 64 that share a machine the longest is, after
+// fifteen seconds. Half of them had been there before, and had waited longer and longer.
 double SpreadOfSixtyFour(PaceOptions options) {
   constexpr int kParties = 64;
   constexpr int64_t kWorkUs =
@@ -199,7 +199,7 @@ double SpreadOfSixtyFour(PaceOptions options) {
   }
   EXPECT_GT(spread(), 2);
   Rng rng(1);
-  for (int i = 0; i < 100; ++i) {
+  for (int i = 0; i < 150; ++i) {
     now = now + PaceCore::kInterval;
     double us = 20'000;  // of others
     for (const PaceCore& party : parties) {
