@@ -488,13 +488,15 @@ TEST_P(Entrance, WhoDoesNotEndItsFrameOrTakesNothingIsCutOff) {
   EXPECT_TRUE(hung_up_within(dripping, Duration::Seconds(20),
                              [&] { Send(dripping, std::string_view(frame).substr(next++, 1)); }));
   EXPECT_LT(next, frame.size());
-  // The same on a message channel.
+  // The same on a message channel, whose server's loop turns.
   const Descriptor writing = ComeIn(victim_.port, kHelloMessages);
   std::string message;
   AppendMessage(message, TcpOp::kMessage, 0, std::string(kMessageBytesMax, 'm'));
   next = 0;
-  EXPECT_TRUE(hung_up_within(writing, Duration::Seconds(20),
-                             [&] { Send(writing, std::string_view(message).substr(next++, 1)); }));
+  EXPECT_TRUE(hung_up_within(writing, Duration::Seconds(20), [&] {
+    Send(writing, std::string_view(message).substr(next++, 1));
+    loop_.RunFor(Duration::Millis(1));
+  }));
   EXPECT_LT(next, message.size());
   // One that asks, and pings, and never takes an answer.
   const Descriptor full = ComeIn(victim_.port);
