@@ -154,9 +154,9 @@ class Client {
   };
   virtual void ReadValues(std::vector<ValueRead> reads, Duration timeout,
                           Callback<void(Result<Values>)> done) = 0;
-  // The fast path of it, for memory that is read inside the call: on the caller's stack, without a
-  // turn of the loop. True: `values` has what ReadValues would give; its memory is used again.
-  // False: it can't be said now, `values` has nothing of use; go on with ReadValues.
+  // The fast path of it, where all replicas are read inside the call: on the caller's stack,
+  // without a turn of the loop. True: `values` has what ReadValues would give; its memory is used
+  // again. False: it can't be said now, `values` has nothing of use; go on with ReadValues.
   virtual bool TryReadValues(std::span<const ValueRead> reads, Values& values) = 0;
 
   // Writes to all three replicas of each key, in bulk: one message per server, or a few; timeouts

@@ -207,7 +207,6 @@ void MemoryClient::ReadChunks(std::span<ChunkRead> reads, ReadMode mode, Duratio
 }
 
 bool MemoryClient::ReadValuesLocked(std::span<const ValueRead> reads, Values& values) {
-  counters_.value_reads += reads.size();
   if (store_->faults_.unavailable) return false;
   values.assign(reads.size(), {});
   for (size_t i = 0; i < reads.size(); ++i) {
@@ -225,7 +224,9 @@ bool MemoryClient::ReadValuesLocked(std::span<const ValueRead> reads, Values& va
 
 bool MemoryClient::TryReadValues(std::span<const ValueRead> reads, Values& values) {
   std::lock_guard lock(store_->mutex_);
-  return !DelayedLocked() && !store_->faults_.unavailable && ReadValuesLocked(reads, values);
+  if (DelayedLocked() || !ReadValuesLocked(reads, values)) return false;
+  counters_.value_reads += reads.size();
+  return true;
 }
 
 void MemoryClient::ReadValues(std::vector<ValueRead> reads, Duration timeout,
@@ -235,7 +236,8 @@ void MemoryClient::ReadValues(std::vector<ValueRead> reads, Duration timeout,
     bool read = false;
     {
       std::lock_guard lock(store_->mutex_);
-      read = ReadValuesLocked(reads, values) && !late;
+      counters_.value_reads += reads.size();
+      read = !late && ReadValuesLocked(reads, values);
     }
     if (read) {
       done(std::move(values));

@@ -185,12 +185,21 @@ void QuorumClient::ReadValues(std::vector<ValueRead> reads, Duration timeout,
 }
 
 bool QuorumClient::TryReadValues(std::span<const ValueRead> reads, Values& values) {
+  ClientContext& context = parts_->context;
   values.resize(reads.size());
-  if (parts_->context.immediate_replicas == 0) return reads.empty();
-  for (size_t i = 0; i < reads.size(); ++i) {
-    if (!TryReadValue(reads[i], values[i])) return false;
+  // Who can't read all of them inside the call would read some twice.
+  if (context.immediate_replicas < static_cast<int64_t>(parts_->replicas.size())) {
+    return reads.empty();
   }
-  parts_->context.counters.value_reads += reads.size();
+  const uint32_t turn = context.relaxed_values;
+  for (size_t i = 0; i < reads.size(); ++i) {
+    if (TryReadValue(reads[i], values[i])) continue;
+    context.relaxed_values = turn;  // which ReadValues takes
+    return false;
+  }
+  context.counters.value_reads += reads.size();
+  context.counters.partial_values += static_cast<uint64_t>(std::count_if(
+      values.begin(), values.end(), [](const ValueAnswer& value) { return !value.complete; }));
   return true;
 }
 
@@ -232,7 +241,6 @@ bool QuorumClient::TryReadValue(const ValueRead& read, ValueAnswer& value) {
   if (!core.done() || core.answers() == 0) return false;
   joined.Finish(context, read.key, read.rule);
   value = {joined.TakeBytes(), core.complete()};
-  context.counters.partial_values += value.complete ? 0 : 1;
   return true;
 }
 

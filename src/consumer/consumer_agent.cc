@@ -96,7 +96,9 @@ ConsumerAgent::ConsumerAgent(const stream::CellPorts& ports, stream::ShardId sha
       keys_(shard_),
       step_name_(ports.steps != nullptr ? ports.steps->NewName() : ""),
       tail_(options_, counters_, shard_),
-      timer_(*ports.loop) {}
+      timer_(*ports.loop) {
+  TAILCAST_CHECK(options.poll > Duration(), "lengths would be read over and over");
+}
 
 ConsumerAgent::~ConsumerAgent() { CancelWatch(); }
 
@@ -211,7 +213,7 @@ void ConsumerAgent::DoWork() {
   if (work.list) List();
   if (work.read_metadata &&
       ReadMetadata(work.relaxed ? cache::ReadMode::kRelaxed : cache::ReadMode::kConsistent)) {
-    return DoWork();  // the next one is due later
+    return DoWork();  // the next one is due after `poll`, or a pause
   }
   if (lengths.seal()) tail_.SetSeal(*lengths.seal());
   tail_.DoWork(now);

@@ -46,8 +46,8 @@ struct ExporterOptions {
 };
 
 // The memory is one sealed memfd per region; the doors of both drivers open on it. One thread
-// serves the readers of both, and sleeps unless tcp readers read or readers come and go; one more,
-// with tcp, the sockets of message channels.
+// serves the readers of both, and sleeps unless tcp readers read or readers come and go; two more,
+// with tcp, let clients in, and hang up on message channels, which the loop serves.
 std::unique_ptr<Exporter> MakeExporter(ExporterOptions options);
 
 struct ConnectorOptions {
@@ -58,8 +58,8 @@ struct ConnectorOptions {
 };
 
 // Speaks shm and tcp, by the address. Starts one thread, which all its endpoints share; it sleeps
-// unless tcp answers arrive or servers come and go. `loop` must outlive the connector and its
-// endpoints, which are used and destroyed on its thread.
+// unless servers come and go, or what is sent does not fit into a socket. `loop` must outlive the
+// connector and its endpoints, which are used and destroyed on its thread.
 std::unique_ptr<Connector> MakeConnector(ThreadLoop* loop, ConnectorOptions options = {});
 
 // Which of a server's addresses to try, best first: in the order of the drivers (driver.h), without

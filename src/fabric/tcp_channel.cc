@@ -1,6 +1,7 @@
 // The client's end of a message channel over tcp. The loop sends messages and receives answers, so
-// that no other thread is woken for them; the reactor connects, sends what the socket does not take
-// at once, and sees that the other end is gone.
+// that no other thread is woken for them unless it waits for words, too (base/thread_loop.h); the
+// reactor connects, sends what the socket does not take at once, and sees that the other end is
+// gone.
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -76,9 +77,8 @@ class TcpChannel final : public Channel {
     session_->loop_->Post(scope_.Bind([this] { Break(); }));
   }
   ~TcpChannel() override {
-    session_->loop_->CancelDescriptor(fd());
     session_->channel_ = nullptr;
-    reactor_->Post(session_->scope().Bind([session = session_] { session->Shutdown(); }));
+    LetGo();
   }
 
   bool connected() const override { return !broken_; }
@@ -141,8 +141,14 @@ class TcpChannel final : public Channel {
     kLog.Warn("closing the channel to ", session_->greeter_.name(), ": ", what);
     Break();
   }
-  void Break() {
+  // The other end sees it, and the socket is not waited for any more.
+  void LetGo() {
+    if (std::exchange(let_go_, true)) return;
     session_->loop_->CancelDescriptor(fd());
+    reactor_->Post(session_->scope().Bind([session = session_] { session->Shutdown(); }));
+  }
+  void Break() {
+    LetGo();
     if (std::exchange(broken_, true)) return;
     callbacks_.on_broken();  // may destroy us
   }
@@ -167,7 +173,7 @@ class TcpChannel final : public Channel {
   const std::unique_ptr<char[]> in_{new char[kReceiveBytes]};
   size_t in_used_ = 0;
   uint64_t sent_ = 0, answered_ = 0;
-  bool broken_ = false;
+  bool broken_ = false, let_go_ = false;
   Scope scope_;
 };
 

@@ -41,6 +41,7 @@ class TcpMessageDoor::Connection final : public Reactor::Handler,
   const std::string& peer() const { return peer_; }
   // Reactor.
   bool by_verbs() const { return verbs_ticket_ != 0; }
+  uint32_t WantedEvents() const { return by_verbs() ? uint32_t{EPOLLRDHUP} : 0u; }
   // Since when a message has begun and not ended, or, by RDMA, an answer is not taken; Max:
   // neither. Reactor.
   MonotonicTime stuck_since() const {
@@ -105,11 +106,12 @@ void TcpMessageDoor::Connection::Close() {
       door_->loop_scope_.Bind([self = shared_from_this()] { self->Leave(); }));
 }
 
-// A hang-up, or room for what is to be sent; what comes is taken by the loop.
+// A hang-up, or room for what is to be sent; what comes is taken by the loop. By RDMA nothing more
+// comes, and the end of the connection is that of the channel.
 void TcpMessageDoor::Connection::OnEvents(uint32_t events) {
   const auto self = shared_from_this();  // dropping lets go of us
   if ((events & EPOLLOUT) != 0) FlushOut();
-  if ((events & (EPOLLHUP | EPOLLERR)) != 0) door_->Drop(fd_.get());
+  if ((events & (EPOLLHUP | EPOLLRDHUP | EPOLLERR)) != 0) door_->Drop(fd_.get());
 }
 
 void TcpMessageDoor::Connection::Attend() {
@@ -140,6 +142,7 @@ void TcpMessageDoor::Connection::HangUpIfStuck(MonotonicTime limit) {
   if (closed_) return;
   const auto self = shared_from_this();
   OnReadable();  // it may be this loop that was late
+  if (!door_->attended_.contains(self)) return;
   if (begun_.load(std::memory_order_relaxed) >= limit) return;
   door_->SayStuck(peer_);
   HangUp("");
@@ -212,7 +215,11 @@ std::string TcpMessageDoor::Connection::HandleMessages() {
     at += sizeof(frame) + frame.body_bytes;
     answer_.clear();
     // The gate is closed: the connection goes, too.
-    if (!door_->service_->Handle(life_, message, answer_)) return "";
+    if (!door_->service_->Handle(life_, message, answer_)) {
+      Leave();
+      HangUp("");
+      return "";
+    }
     AppendMessage(answers_, TcpOp::kMessageAnswer, handled_++, answer_);
   }
   if (at > 0) {
@@ -241,6 +248,7 @@ void TcpMessageDoor::Connection::AnswerVerbsAsk() {
               door_->Drop(fd_.get());
             }));
   verbs_ticket_ = made.ticket;
+  door_->reactor_.Modify(fd_.get(), WantedEvents());
   std::string answer;
   AppendTo(answer, TcpFrame{.body_bytes = static_cast<uint32_t>(made.body.size()),
                             .op = TcpOp::kVerbsOffer,
@@ -260,7 +268,8 @@ void TcpMessageDoor::Connection::Send(std::string_view bytes) {
     // Any error but a full buffer shows where it is received or in the reactor, too.
     if (sent == bytes.size() || (n < 0 && errno != EAGAIN && errno != EINTR)) return;
     door_->reactor_.Post(door_->scope_.Bind([self = shared_from_this()] {
-      if (!self->closed_) self->door_->reactor_.Modify(self->fd_.get(), EPOLLOUT);
+      if (self->closed_) return;
+      self->door_->reactor_.Modify(self->fd_.get(), EPOLLOUT | self->WantedEvents());
     }));
   }
   if (out_.size() + bytes.size() - sent > 2 * kAnswersMax) {
@@ -275,7 +284,7 @@ void TcpMessageDoor::Connection::FlushOut() {
     const ssize_t n = send(fd_.get(), out_.data(), out_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     if (n > 0) out_.erase(0, static_cast<size_t>(n));
   }
-  if (out_.empty()) door_->reactor_.Modify(fd_.get(), 0);
+  if (out_.empty()) door_->reactor_.Modify(fd_.get(), WantedEvents());
 }
 
 TcpMessageDoor::TcpMessageDoor(MessageService* service, std::string name, Duration peer_timeout)

@@ -1,7 +1,8 @@
 // The server's end of message channels over tcp. They have sockets of their own, so that a spike of
 // readers does not stall writers (design: reads and writes apart). The service's loop receives,
-// handles and answers: no other thread is woken on the way. A thread of the door lets clients in,
-// sends what a socket does not take at once, and hangs up.
+// handles and answers: no other thread is woken on the way, unless it waits for words, too
+// (base/thread_loop.h). A thread of the door lets clients in, sends what a socket does not take at
+// once, and hangs up.
 #pragma once
 
 #include <atomic>
@@ -23,7 +24,8 @@ namespace tailcast::fabric {
 // rest any.
 class TcpMessageDoor {
  public:
-  // Each has buffers of up to 2 MiB.
+  // Each has a buffer of 256 KiB for what comes, and keeps 520 KiB of answers that it does not
+  // take.
   static constexpr uint32_t kChannelsMax = 1024;
 
   // The service outlives it.
