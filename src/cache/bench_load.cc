@@ -33,13 +33,10 @@ void WriteNewChunks(BenchClient& client, const Scope& scope, size_t count,
   for (size_t i = 0; i < count; ++i) {
     mutations.push_back({BenchCell::KeyOf(first + i), MergeRule::kLongerWins, false, cell.value()});
   }
-  // Also of a write whose client ends before its answer has come.
-  std::shared_ptr<void> written(nullptr, [&cell, first](void*) { cell.Written(first); });
-  MutateOf(client.data(), scope, std::move(mutations),
-           [written = std::move(written), done = std::move(done)]() mutable {
-             written.reset();
-             done();
-           });
+  MutateOf(client.data(), scope, std::move(mutations), [&cell, first, done = std::move(done)] {
+    cell.Written(first);
+    done();
+  });
 }
 
 // The metadata of one file, which grows.

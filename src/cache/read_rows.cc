@@ -150,7 +150,7 @@ BENCHMARK(ReadSuffix);
 void ReadLengths(benchmark::State& state, const char* driver) {
   BenchClient client(TheBenchCell(), driver);
   const Scope scope;
-  const Key key = BenchCell::KeyOf(client.cell().Take(1) + (uint64_t{1} << 48));
+  const Key key = client.cell().OtherKey();
   bool written = false;
   client.metadata().Mutate({{key, MergeRule::kMaxLanes, false, std::string(1024, 'a')}},
                            Duration::Seconds(1), scope.Bind([&](Status) { written = true; }));
