@@ -53,6 +53,11 @@ class ConfigurationWatch {
     return ConfigurationId{Raw(mine_) + static_cast<uint64_t>(static_cast<int64_t>(ahead))};
   }
   ConfigurationId mine() const { return mine_; }
+  // Whether a server with that low half knows that another ring is read than in `than`: what is
+  // acknowledged now is perhaps not written to it any more.
+  bool ReadsNewerRing(uint32_t low, ConfigurationId than) const {
+    return ReadRing(FromLowHalf(low)) > ReadRing(than);
+  }
 
  private:
   OwnedCounter& newer_;

@@ -26,7 +26,6 @@ class JoinedValue {
     bytes_.reset();
   }
   // nullopt: no replica has any.
-  const std::optional<std::string>& bytes() const { return bytes_; }
   std::optional<std::string> TakeBytes() { return std::move(bytes_); }
 
  private:

@@ -232,10 +232,9 @@ bool QuorumClient::TryReadValue(const ValueRead& read, ValueAnswer& value) {
     }
     const bool found = answer.outcome == KeyOutcome::kFound;
     if (found) joined.Take(context, read.key, read.rule, link.replica().name, bytes);
-    const ConfigurationId here = context.configuration.mine();
     const bool outdated =
-        answer.saw_bucket &&
-        ReadRing(context.configuration.FromLowHalf(answer.bucket.configuration)) > ReadRing(here);
+        answer.saw_bucket && context.configuration.ReadsNewerRing(answer.bucket.configuration,
+                                                                  context.configuration.mine());
     ask |= core.OnAnswer(i, found ? answer.length : 0, outdated);
   }
   if (!core.done() || core.answers() == 0) return false;

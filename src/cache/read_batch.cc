@@ -185,11 +185,9 @@ void ReadBatch::AskOne(uint32_t index, uint8_t replica, bool alone) {
                }));
 }
 
-// What is acknowledged now is perhaps not written to that replica any more.
 bool ReadBatch::IsOutdated(const KeyAnswer& answer) const {
   return answer.saw_bucket &&
-         ReadRing(context_.configuration.FromLowHalf(answer.bucket.configuration)) >
-             ReadRing(configuration_);
+         context_.configuration.ReadsNewerRing(answer.bucket.configuration, configuration_);
 }
 
 void ReadBatch::OnAnswer(uint32_t index, uint8_t replica, const KeyAnswer& answer,

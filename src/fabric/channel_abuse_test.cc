@@ -348,7 +348,7 @@ TEST_F(TcpAbuse, WhoDoesNotEndItsMessageLosesItsChannelAndNobodyElseDoes) {
   loop_.RunFor(Duration::Millis(20));
   const uint64_t before = handled_;
   for (const Descriptor& fd : honest) Put(fd, Message(0, 200).substr(100));
-  std::this_thread::sleep_for(std::chrono::milliseconds(600));
+  std::this_thread::sleep_for(std::chrono::milliseconds(600));  // nobody turns the loop meanwhile
   EXPECT_TRUE(Until([&] { return handled_ == before + 100; }));
   for (const Descriptor& fd : honest) Put(fd, Message(1, 200));
   EXPECT_TRUE(Until([&] { return handled_ == before + 200; }));
