@@ -1,6 +1,7 @@
 // tailcast run: one process of a cell.
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <ctime>
@@ -16,6 +17,7 @@
 #include "tailcast/base/scope.h"
 #include "tailcast/base/step_log.h"
 #include "tailcast/base/thread_loop.h"
+#include "tailcast/base/thread_priority.h"
 #include "tailcast/cell/process_config.h"
 #include "tailcast/cell/registry_reader.h"
 #include "tailcast/cell/topology.h"
@@ -195,6 +197,8 @@ int RunProcess(const RunOptions& options) {
     }
     loop.Stop();
   });
+  // What is written to a cache is handled on this loop.
+  if (std::ranges::count(roles, node::Role::kCache) > 0) RunBeforeOthers();
   loop.Run();
   // Wakes the waiter if the loop ended for another reason; sigwait takes the signal, nothing dies.
   pthread_kill(waiter.native_handle(), SIGINT);  // NOLINT(bugprone-bad-signal-to-kill-thread)

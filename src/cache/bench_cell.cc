@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "tailcast/base/check.h"
+#include "tailcast/base/thread_priority.h"
 #include "tailcast/cache/test_cell.h"
 #include "tailcast/fabric/connect.h"
 #include "tailcast/rpc/grpc_rpc.h"
@@ -134,6 +135,7 @@ int ServeBenchCell(int argument_count, char** arguments) {
   TAILCAST_CHECK(argument_count == 3, "--serve NAME FOLDER BYTES");
   signal(SIGTERM, SIG_IGN);  // the end of the standard input says the same, and it can clean up
   const std::string name = arguments[0], folder = arguments[1];
+  RunBeforeOthers();  // as `tailcast run --role cache`
   ThreadLoop loop;
   const auto rpc = rpc::MakeGrpcServer(loop);
   const auto connector = rpc::MakeGrpcConnectorBeside(*rpc);

@@ -1,6 +1,7 @@
 // Rows of the benchmark: the latency of one kind of load before and while another one runs beside
 // it, on another thread with another client.
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <thread>
@@ -8,6 +9,7 @@
 
 #include "benchmark/benchmark.h"
 #include "tailcast/base/check.h"
+#include "tailcast/base/thread_priority.h"
 #include "tailcast/cache/bench_cell.h"
 #include "tailcast/cache/bench_load.h"
 #include "tailcast/fabric/connect.h"
@@ -44,18 +46,26 @@ class Beside {
   std::thread thread_;
 };
 
+enum class As : uint8_t { kConsumer, kProducer };
+
 // Latency of `measured` in an open loop, before and while `beside` runs; as before_p50_us, p50_us
-// and so on.
-void BeforeAndWhile(benchmark::State& state, BenchClient& client, const BenchOperation& measured,
-                    double rate, const Body& beside) {
+// and so on. On a thread like that of a consumer or a producer.
+void BeforeAndWhile(benchmark::State& state, BenchClient& client, As as,
+                    const BenchOperation& measured, double rate, const Body& beside) {
+  const auto run = [&](double seconds, Histogram* nanos) {
+    std::thread([&] {
+      if (as == As::kProducer) RunBeforeOthers();
+      RunOpenLoop(client, measured, rate, seconds, nanos);
+    }).join();
+  };
   const double seconds = TheBenchOptions().seconds;
   Histogram before, meanwhile;
   for (auto _ : state) {
-    RunOpenLoop(client, measured, rate, kSettleSeconds, nullptr);
-    RunOpenLoop(client, measured, rate, seconds, &before);
+    run(kSettleSeconds, nullptr);
+    run(seconds, &before);
     const Beside other(beside);
-    RunOpenLoop(client, measured, rate, kSettleSeconds, nullptr);
-    RunOpenLoop(client, measured, rate, seconds, &meanwhile);
+    run(kSettleSeconds, nullptr);
+    run(seconds, &meanwhile);
   }
   ReportLatency(state, "before_", before);
   ReportLatency(state, "", meanwhile);
@@ -74,8 +84,9 @@ void ReadsBesideWrites(benchmark::State& state, const char* driver) {
   }
   std::atomic<double> held{0}, failed{0};
   BenchClient client(cell, driver);
-  BeforeAndWhile(state, client, ReadChunksOf(client, 1, kWorkingSetMb), kReadsPerSecond,
-                 [&](const std::atomic<bool>& stop) {
+  BeforeAndWhile(state, client, As::kConsumer, ReadChunksOf(client, 1, kWorkingSetMb),
+                 kReadsPerSecond, [&](const std::atomic<bool>& stop) {
+                   RunBeforeOthers();
                    BenchClient writer(cell, driver);
                    const BenchOperation write = WriteChunksOf(writer, 64);
                    held =
@@ -101,12 +112,13 @@ void WritesBesideReads(benchmark::State& state, const char* driver) {
   }
   std::atomic<double> held{0};
   BenchClient client(cell, driver);
-  BeforeAndWhile(
-      state, client, FlushOf(client), kFlushesPerSecond, [&](const std::atomic<bool>& stop) {
-        BenchClient reader(cell, driver);
-        const BenchOperation read = ReadChunksOf(reader, 64, kWorkingSetMb);
-        held = RunOpenLoop(reader, read, alone * kShareOfAlone, kForever, nullptr, &stop);
-      });
+  BeforeAndWhile(state, client, As::kProducer, FlushOf(client), kFlushesPerSecond,
+                 [&](const std::atomic<bool>& stop) {
+                   BenchClient reader(cell, driver);
+                   const BenchOperation read = ReadChunksOf(reader, 64, kWorkingSetMb);
+                   held =
+                       RunOpenLoop(reader, read, alone * kShareOfAlone, kForever, nullptr, &stop);
+                 });
   state.counters["beside_chunks_per_s"] = held * 64;
   state.counters["beside_of_alone"] = held / alone;
 }
@@ -202,7 +214,7 @@ void WritesBesideComingAndGoing(benchmark::State& state, const char* driver) {
   BenchClient client(cell, driver);
   uint64_t visits = 0, chunks = 0;
   Histogram reads;
-  BeforeAndWhile(state, client, FlushOf(client), kFlushesPerSecond,
+  BeforeAndWhile(state, client, As::kProducer, FlushOf(client), kFlushesPerSecond,
                  [&](const std::atomic<bool>& stop) {
                    Crowd crowd(cell, driver, static_cast<size_t>(state.range(0)));
                    crowd.Run(stop);

@@ -1,7 +1,6 @@
 #include "tailcast/fabric/connect.h"
 
 #include <pthread.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
@@ -16,6 +15,7 @@
 #include "tailcast/base/check.h"
 #include "tailcast/base/rng.h"
 #include "tailcast/base/scope.h"
+#include "tailcast/base/thread_priority.h"
 #include "tailcast/fabric/driver.h"
 
 namespace tailcast::fabric {
@@ -25,14 +25,6 @@ constexpr char kPopulatorName[] = "fabric-pages";
 // See Connector::FailedSlowly.
 constexpr Duration kSlowFailure = Duration::Millis(200);
 constexpr Duration kSlowFailureKept = Duration::Seconds(60);
-
-// For the calling thread, as far as the process may (root, CAP_SYS_NICE, RLIMIT_NICE). An engine
-// that answers hundreds of readers of its own host would else have no more of a processor than one
-// of them has, and be waited for until each has had its slice. Who was given another priority keeps
-// it.
-void RunBeforeOthers() {
-  if (getpriority(PRIO_PROCESS, 0) == 0) (void)setpriority(PRIO_PROCESS, 0, -10);
-}
 
 class RealExporter final : public Exporter {
  public:
@@ -104,6 +96,7 @@ class RealExporter final : public Exporter {
   // lower priority, because it holds what others wait for who map memory or start threads.
   void Populate(const std::stop_token& stop) {
     pthread_setname_np(pthread_self(), kPopulatorName);
+    RunAmongOthers();
     std::mutex mutex;
     std::condition_variable_any stopped;
     std::unique_lock lock(mutex);

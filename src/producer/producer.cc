@@ -17,6 +17,7 @@
 #include "tailcast/base/rng.h"
 #include "tailcast/base/scope.h"
 #include "tailcast/base/thread_loop.h"
+#include "tailcast/base/thread_priority.h"
 #include "tailcast/cell/stream_watch.h"
 #include "tailcast/cell/user_reporter.h"
 #include "tailcast/producer/file_limits.h"
@@ -104,6 +105,7 @@ class Producer::Impl {
     }
     thread_ = std::make_unique<LoopThread>("producer");
     loop_ = thread_->loop();
+    thread_->Call([] { RunBeforeOthers(); });  // and the store's threads, which it begins
     TAILCAST_RETURN_IF_ERROR(StartSession());
     v1::StreamConfig config;
     TAILCAST_RETURN_IF_ERROR(FindStream(config));

@@ -45,7 +45,8 @@ ProducerAgent::ProducerAgent(const stream::CellPorts& ports, stream::ShardId sha
                                 .message_bytes_max = options.message_bytes_max,
                                 .roll_age = options.roll_age}),
       // One flush is read by many: it gives way later than they, and at its longest before they do.
-      pace_({.pause_max = options.flush_interval, .percent_longest = 90}),
+      pace_(
+          {.pause_max = options.flush_interval, .percent_longest = 90, .runs_before_others = true}),
       flush_timer_(*ports.loop),
       heartbeat_timer_(*ports.loop),
       close_timer_(*ports.loop) {

@@ -34,7 +34,8 @@
 // as a thread that runs for a moment waits for four (kCrowd).
 //
 // A thread that waits for a processor less than half as long as it runs is in nobody's way, and its
-// pause goes: others may fill the machine.
+// pause goes: others may fill the machine. That is not asked of a thread that runs before others
+// (base/thread_priority.h), which waits for nobody, whatever it does to them.
 //
 // A core: no clock, no I/O, one thread.
 #pragma once
@@ -57,6 +58,8 @@ struct PaceOptions {
   // Of the time of all processors.
   int percent_shortest = 70;
   int percent_longest = 94;
+  // Its thread does where it may: how long that waits says nothing.
+  bool runs_before_others = false;
 };
 
 class PaceCore {
@@ -80,7 +83,7 @@ class PaceCore {
     last_at_ = now;
     if (first || elapsed <= Duration()) return;
     int64_t busy = 1000 * std::max<int64_t>(0, (elapsed - idle).micros()) / elapsed.micros();
-    if (waited < ran / 2) busy = 0;
+    if (!options_.runs_before_others && waited < ran / 2) busy = 0;
     const int64_t before = busy_[(at_ + kAgree - 1) % kAgree];
     busy_[at_++ % busy_.size()] = busy;
     const auto [least, most] = std::minmax_element(busy_.begin(), busy_.end());

@@ -13,7 +13,9 @@ namespace {
 // Steps of 100 ms, in each of which the thread ran and waited and the machine was idle for so long.
 class PaceCoreTest : public ::testing::Test {
  protected:
-  PaceCoreTest() { Step(1000, 5000, 700); }  // before it was looked at: says nothing
+  explicit PaceCoreTest(PaceOptions options = {}) : pace_(options) {
+    Step(1000, 5000, 700);  // before it was looked at: says nothing
+  }
   Duration Step(int64_t ran_ms, int64_t waited_ms, int64_t idle_ms) {
     times_.ran = times_.ran + Duration::Millis(ran_ms);
     times_.waited = times_.waited + Duration::Millis(waited_ms);
@@ -44,8 +46,22 @@ class PaceCoreTest : public ::testing::Test {
   MonotonicTime at_ = MonotonicTime::FromMicros(1);
 };
 
+// Whose thread runs before others.
+class FirstPaceCoreTest : public PaceCoreTest {
+ protected:
+  FirstPaceCoreTest() : PaceCoreTest({.runs_before_others = true}) {}
+};
+
 TEST_F(PaceCoreTest, WaitsForNothingWhileItsThreadRunsWhenItWantsTo) {
   for (int i = 0; i < 100; ++i) EXPECT_EQ(Step(40, 10, 0), Duration()) << "others fill the machine";
+}
+
+TEST_F(FirstPaceCoreTest, LooksAtTheMachineAlone) {
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(Step(40, 0, 50), Duration());
+  EXPECT_GE(Fill(), PaceCore::kPauseMin);
+  const Duration full = pace_.pause();
+  for (int i = 0; i < 10; ++i) Step(40, 0, 0);
+  EXPECT_GT(pace_.pause(), full) << "though it waits for nobody";
 }
 
 TEST_F(PaceCoreTest, WaitsForNothingWhileTheMachineHasTimeLeft) {
