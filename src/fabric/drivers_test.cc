@@ -1182,13 +1182,16 @@ TEST_F(TcpTest, EachOfManyWhoStopWatchingAWordCostsTheEngineWhatEachOfFewDoes) {
     const Duration took = CpuOfThreads("fabric-server").value() - before;
     return static_cast<double>(took.micros()) / watchers;
   };
-  // The cheapest of some runs: the machine has other work, too.
+  // The cheapest of some runs: the machine has other work, too. On a busy one the few may come to
+  // the engine all at once, which is 0.05 us each, and the many with a wake-up for each, which is
+  // 3; who looks for each of the many among all takes 30.
+  constexpr double kWakeUp = 8;
   double few = 1e9, many = 1e9;
-  for (int run = 0; run < 4 && (run == 0 || many >= 3 * few + 1); ++run) {
+  for (int run = 0; run < 4 && (run == 0 || many >= 3 * few + kWakeUp); ++run) {
     few = std::min(few, cost_of_each(kEach / 2));
     many = std::min(many, cost_of_each(8 * kEach));
   }
-  EXPECT_LT(many, 3 * few + 1);
+  EXPECT_LT(many, 3 * few + kWakeUp);
 }
 
 TEST_F(TcpTest, APortInUseIsSaidSo) {
