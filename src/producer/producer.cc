@@ -105,7 +105,9 @@ class Producer::Impl {
     }
     thread_ = std::make_unique<LoopThread>("producer");
     loop_ = thread_->loop();
-    thread_->Call([] { RunBeforeOthers(); });  // and the store's threads, which it begins
+    if (options_.profile == Profile::kLowLatency) {
+      thread_->Call([] { RunBeforeOthers(); });  // and the store's threads, which it begins
+    }
     TAILCAST_RETURN_IF_ERROR(StartSession());
     v1::StreamConfig config;
     TAILCAST_RETURN_IF_ERROR(FindStream(config));

@@ -17,8 +17,9 @@
 // the first then stops with an error and loses nothing that was acknowledged.
 //
 // Threads: every method from any thread, except the blocking ones, which must not be called from an
-// acknowledgement. Acknowledgements run on the producer's own thread: keep them short. It runs
-// before others where the process may set that (nice -10), and so do threads that are begun on it.
+// acknowledgement. Acknowledgements run on the producer's own thread: keep them short. In
+// the low-latency profile it runs before others where the process may set that (nice -10), and so
+// do threads that are begun on it.
 #pragma once
 
 #include <cstdint>

@@ -123,18 +123,20 @@ class Caches(SystemTest):
         for role in ("scheduler", "reader", "writer"):  # what they catch up with may be much
             for pid in self.up.pids("here", role).values():
                 self.assertEqual(set.union(*priorities(pid).values()), {0}, role)
-        with subprocess.Popen([BINARY, "produce", "--dir", self.up.dir, "--stream", "other"], stdin=subprocess.PIPE,
-                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as producer:
-            producer.stdin.write(b"a line\n")
-            producer.stdin.flush()
-            end = time.monotonic() + 30 * TIME_FACTOR
-            while "storage-write" not in (seen := priorities(producer.pid)):
-                self.assertLess(time.monotonic(), end, seen)
-                time.sleep(0.05)
-            self.assertEqual((seen["producer"], seen["storage-write"]), ({first}, {first}))
-            self.assertEqual(os.getpriority(os.PRIO_PROCESS, producer.pid), 0, "the caller's thread")
-            producer.stdin.close()
-            self.assertEqual(producer.wait(timeout=60 * TIME_FACTOR), 0)
+        for profile, expected in (("low-latency", first), ("standard", 0)):
+            with subprocess.Popen([BINARY, "produce", "--dir", self.up.dir, "--stream", "other", "--profile", profile],
+                                  stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+                                  stderr=subprocess.DEVNULL) as producer:
+                producer.stdin.write(b"a line\n")
+                producer.stdin.flush()
+                end = time.monotonic() + 30 * TIME_FACTOR
+                while "storage-write" not in (seen := priorities(producer.pid)):
+                    self.assertLess(time.monotonic(), end, seen)
+                    time.sleep(0.05)
+                self.assertEqual((seen["producer"], seen["storage-write"]), ({expected}, {expected}), profile)
+                self.assertEqual(os.getpriority(os.PRIO_PROCESS, producer.pid), 0, "the caller's thread")
+                producer.stdin.close()
+                self.assertEqual(producer.wait(timeout=60 * TIME_FACTOR), 0)
 
     def test_scan_finds_the_names_of_keys_and_what_records_say(self):
         found = {c["cache"]: c for c in self.json("scan", "--limit", "0", "--stream", "flights")["caches"]}
