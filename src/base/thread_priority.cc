@@ -3,7 +3,6 @@
 #include <sys/resource.h>
 
 namespace tailcast {
-
 namespace {
 
 constexpr int kBeforeOthers = -10;
