@@ -92,8 +92,9 @@ class RealExporter final : public Exporter {
   }
 
  private:
-  // A quarter of a processor: a server of many GB is read and written while this goes on. Not at a
-  // lower priority, because it holds what others wait for who map memory or start threads.
+  // A quarter of a processor: a server of many GB is read and written while this goes on. Not
+  // before others, who wait for none of it, and not behind them either, because it holds what those
+  // wait for who map memory or start threads.
   void Populate(const std::stop_token& stop) {
     pthread_setname_np(pthread_self(), kPopulatorName);
     RunAmongOthers();
