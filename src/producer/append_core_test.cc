@@ -115,6 +115,20 @@ TEST_F(AppendCoreTest, EnoughBytesDoNotWaitForTheInterval) {
   EXPECT_TRUE(Next(1).data);
 }
 
+TEST_F(AppendCoreTest, WhoHasMoreForItIsToldHowLongThatCanWait) {
+  EXPECT_EQ(core.bytes_before_call(), 0) << "a flush could start";
+  core.Add(Messages({"ab"}));
+  ASSERT_TRUE(Next(0).data);
+  EXPECT_EQ(core.bytes_before_call(), INT64_MAX) << "until the append ends";
+  Data();
+  EXPECT_EQ(core.bytes_before_call(), 0) << "only the first message says when the next flush is";
+  core.Add(Messages({std::string(60, 'c')}));
+  EXPECT_FALSE(Next(1).data);
+  EXPECT_EQ(core.bytes_before_call(), 40) << "or the interval is over";
+  core.Add(Messages({std::string(60, 'd')}));
+  EXPECT_EQ(core.bytes_before_call(), 0);
+}
+
 TEST_F(AppendCoreTest, AnIndexRecordIsAppendedOnlyAfterItsPayloadWasFlushed) {
   core.Add(Messages({"ab", "c"}));
   auto out = Next(0);

@@ -103,6 +103,7 @@ Result<bool> Intake::Add(int32_t number, Kind kind, std::string_view headers,
         if (ack) ack(result);
         OnAcknowledged(shard, size, taken, result.outcome);
       });
+  if (static_cast<int64_t>(shard.waiting.bytes.size()) < shard.tell_from) return false;
   return !std::exchange(shard.told, true);
 }
 
@@ -127,7 +128,13 @@ Batch Intake::Take(int32_t number) {
   const std::lock_guard lock(mutex_);
   Shard& shard = shards_.at(number);
   shard.told = false;
+  shard.tell_from = 0;
   return std::exchange(shard.waiting, Batch());
+}
+
+void Intake::TellFrom(int32_t number, int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  shards_.at(number).tell_from = bytes;
 }
 
 void Intake::Stop(int32_t number, const Status& why) {

@@ -61,7 +61,7 @@ class Intake {
   };
   // Takes a payload behind its encoded headers (stream::Headers); `ack` then runs once. Without
   // room it waits for as long as `wait`, and then says ResourceExhausted; an empty buffer takes
-  // anything. True: what was taken before was Taken, so the loop is to be told.
+  // anything. True: the loop is to be told, for it was not since the last Take (but see TellFrom).
   //   InvalidArgument  too large, or not a shard of ours
   //   FailedPrecondition or what Stop said   closed, or the shard has stopped
   Result<bool> Add(int32_t shard, Kind kind, std::string_view headers, std::string_view payload,
@@ -75,6 +75,9 @@ class Intake {
 
   // Loop only. What was added since the last call. Each of its acknowledgements is to be called.
   Batch Take(int32_t shard);
+  // Loop only. It Takes what comes next in time by itself: until the next Take it need be told only
+  // once so many bytes wait.
+  void TellFrom(int32_t shard, int64_t bytes);
   // Loop only. The shard takes no more, and says why (Ok: it was closed); the first reason stays.
   void Stop(int32_t shard, const Status& why);
   // Loop only. Why nothing is acknowledged now (Ok: it is): said to who finds no room.
@@ -91,9 +94,10 @@ class Intake {
  private:
   struct Shard {
     Batch waiting;
-    bool told = false;     // the loop was told that something waits
-    int64_t bytes = 0;     // taken and not acknowledged
-    int64_t messages = 0;  // the same
+    bool told = false;      // the loop was told that something waits
+    int64_t tell_from = 0;  // bytes that wait, when it is
+    int64_t bytes = 0;      // taken and not acknowledged
+    int64_t messages = 0;   // the same
     std::optional<Status> stopped;
     Status trouble;
     std::optional<MonotonicTime> full_since;  // as in Totals

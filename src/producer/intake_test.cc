@@ -44,6 +44,26 @@ TEST_F(IntakeTest, MessagesAreTakenInOrderAndTheLoopIsToldOnce) {
   EXPECT_EQ(intake.Take(0).bytes, "f");
 }
 
+TEST_F(IntakeTest, ALoopThatComesByItselfIsToldWhenEnoughWaits) {
+  (void)intake.Take(0);
+  intake.TellFrom(0, 5);
+  EXPECT_FALSE(*Add("ab"));
+  EXPECT_FALSE(*Add("cd"));
+  EXPECT_TRUE(*Add("e"));
+  EXPECT_FALSE(*Add("f")) << "it was told already";
+  EXPECT_EQ(intake.Take(0).bytes, "abcdef");
+  EXPECT_TRUE(*Add("g")) << "it has not said again that it comes";
+}
+
+TEST_F(IntakeTest, WhatComesBetweenTakingAndSayingThatItComesIsToldOf) {
+  (void)intake.Take(0);
+  intake.TellFrom(0, INT64_MAX);
+  EXPECT_FALSE(*Add("ab"));
+  EXPECT_EQ(intake.Take(0).bytes, "ab");
+  EXPECT_TRUE(*Add("cd"));
+  intake.TellFrom(0, INT64_MAX);
+}
+
 TEST_F(IntakeTest, ItIsFullFromWhenSomebodyFoundNoRoomUntilHalfIsFree) {
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(Add("abc").ok());
   EXPECT_FALSE(intake.totals().full_since) << "nobody was refused";

@@ -388,6 +388,7 @@ class Producer::Impl {
       const Status status = agent.Publish(std::move(batch));
       TAILCAST_CHECK(status.ok(), status.ToString());
     }
+    intake_.TellFrom(number, agent.bytes_before_progress());
     intake_.Wake();
   }
 

@@ -137,6 +137,11 @@ void ProducerAgent::Pace() {
   core_.SetPause(pace_.pause());
 }
 
+void ProducerAgent::Progress() {
+  if (hooks_.on_progress) hooks_.on_progress();
+  DoWork();
+}
+
 void ProducerAgent::DoWork() {
   Pace();
   Work work;
@@ -163,7 +168,7 @@ void ProducerAgent::CarryOut(Work work) {
   if (work.wake) {
     flush_timer_.Cancel();
     if (*work.wake < MonotonicTime::Max()) {
-      flush_timer_.At(*work.wake, scope_.Bind([this] { DoWork(); }));
+      flush_timer_.At(*work.wake, scope_.Bind([this] { Progress(); }));
     }
   }
   if (work.open) {
@@ -204,9 +209,7 @@ void ProducerAgent::OnAppended(Part part, const storage::AppendResult& result) {
     shadow.OnCommitted(effects.covered_data, core_.append().index_length());
   }
   Acknowledge(effects.durable);
-  if (state() == State::kStopped) return;
-  DoWork();
-  if (!effects.durable.empty() && hooks_.on_progress) hooks_.on_progress();
+  if (state() != State::kStopped) Progress();
 }
 
 void ProducerAgent::SealFile(const stream::Seal& seal) {
@@ -275,15 +278,14 @@ void ProducerAgent::OnOpened(const stream::Stem& stem) {
   file_->shadow = std::make_unique<ShadowFile>(
       ports_, stream::FileId{shard(), stem}, stream::ChunkSizeOf(stem, options_.chunk_size),
       file_->handles[1]->epoch(), kFromBeginning, options_.shadow, &shadow_counters_,
-      scope_.Bind([this] { DoWork(); }));
+      scope_.Bind([this] { Progress(); }));
   file_->shadow->PublishNow();
   for (const Predecessor& predecessor : effects.predecessors) closed_files_->Finish(predecessor);
   notifier_->Notify({{shard(), stem}, std::nullopt});
   if (!heartbeat_timer_.armed()) Heartbeat();
   Acknowledge(effects.durable);
   if (opened_) std::exchange(opened_, {})(OkStatus());
-  DoWork();
-  if (hooks_.on_progress) hooks_.on_progress();
+  Progress();
 }
 
 void ProducerAgent::Heartbeat() {

@@ -90,7 +90,8 @@ class ProducerAgent {
     // Told of each file that is opened or sealed; `done` says whether the scheduler heard it, else
     // it is told again. May be empty.
     NotifyHook notify;
-    // Room in the buffer again, or the state changed. May be empty.
+    // Room in the buffer may be there again, the next flush starts when this returns, or the state
+    // has changed. May be empty.
     Callback<void()> on_progress;
     // As trouble(): when the primary layer begins to fail, and each time that a shard is found at
     // its limit. It is tried again. `same`: at its limit as before, which was told. May be empty.
@@ -123,6 +124,10 @@ class ProducerAgent {
   Status Publish(std::string_view payload, AckCallback ack, std::string_view headers = {});
   // Raw bytes without message boundaries: consumers get them in order, cut anywhere.
   Status Append(std::string_view bytes, AckCallback ack);
+
+  // How many bytes may wait elsewhere for the next on_progress: it comes by itself, and Publish
+  // before that would bring nothing forward. 0: the next message is to be Published at once.
+  int64_t bytes_before_progress() const { return core_.bytes_before_call(); }
 
   // Flushes what waits, without waiting for the interval.
   void FlushSoon();
@@ -162,6 +167,7 @@ class ProducerAgent {
  private:
   struct OpenFile;
 
+  void Progress();  // on_progress, and then DoWork
   void DoWork();
   void Pace();
   void FinishClose();

@@ -109,6 +109,10 @@ class ProducerCore {
   void SetCached(bool cached) { append_.SetCached(cached); }
   void SetPause(Duration pause) { append_.SetPause(pause); }
   void SetRollBytes(int64_t bytes) { append_.SetRollBytes(bytes); }
+  // As of AppendCore: it is called when the next file is open, whatever waits meanwhile.
+  int64_t bytes_before_call() const {
+    return state_ == ProducerState::kAppending ? append_.bytes_before_call() : INT64_MAX;
+  }
   // What waits is flushed at the next DoWork.
   void FlushSoon() { append_.FlushSoon(); }
   // No more messages; the file is sealed when all is durable. Stops at now + `wait` though the

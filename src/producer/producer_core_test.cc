@@ -188,6 +188,12 @@ TEST_F(ProducerCoreTest, AFullFileWhoseLastAppendFailsIsRecovered) {
   EXPECT_EQ(core.state(), State::kRecovering);
 }
 
+TEST_F(ProducerCoreTest, WhileNoFileIsOpenWhatWaitsNeedNotBeBrought) {
+  EXPECT_EQ(core.bytes_before_call(), INT64_MAX);
+  Opened(one);
+  EXPECT_EQ(core.bytes_before_call(), 0);
+}
+
 TEST_F(ProducerCoreTest, AnOldFileIsRolledOverUnlessItIsEmpty) {
   Opened(one);
   EXPECT_FALSE(DoWork(4'000'000).open);
