@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <string_view>
 
 #include "tailcast/base/time.h"
 
@@ -17,5 +18,9 @@ struct ThreadTimes {
 
 // Of the calling thread; some ten microseconds. nullopt: this kernel does not say.
 std::optional<ThreadTimes> ReadThreadTimes();
+
+// CPU time of those threads of this process that live and have that name, exact also while they
+// run; nullopt: there is none. Reads /proc for each thread: for tests and benchmarks.
+std::optional<Duration> CpuOfThreadsNamed(std::string_view name);
 
 }  // namespace tailcast

@@ -29,6 +29,7 @@
 #include "tailcast/base/rng.h"
 #include "tailcast/base/scope.h"
 #include "tailcast/base/thread_loop.h"
+#include "tailcast/base/thread_times.h"
 #include "tailcast/fabric/channel_conformance.h"
 #include "tailcast/fabric/connect.h"
 #include "tailcast/fabric/control_page.h"
@@ -1092,24 +1093,6 @@ TEST_F(TcpTest, EveryReadIsNoticedWithoutFurtherNews) {
   }
 }
 
-// CPU time of this process' threads of that name; none: there is no such thread.
-std::optional<Duration> CpuOfThreads(const std::string& name) {
-  std::optional<Duration> sum;
-  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
-    std::string comm;
-    std::getline(std::ifstream(task.path() / "comm"), comm);
-    if (comm != name) continue;
-    // By the thread's CPU clock: what /proc says of a thread that runs is as old as the last tick,
-    // 4 ms. Its number is made as pthread_getcpuclockid makes it: ~tid, then "of a thread, exact".
-    const auto tid = static_cast<uint32_t>(std::stoul(task.path().filename().string()));
-    timespec ran{};
-    if (clock_gettime(static_cast<clockid_t>(~tid << 3 | 6), &ran) != 0) continue;  // it has ended
-    sum = sum.value_or(Duration()) + Duration::Seconds(ran.tv_sec) +
-          Duration::Micros(ran.tv_nsec / 1000);
-  }
-  return sum;
-}
-
 // A server that begins is read at once, while its pages are being made.
 TEST_F(TcpTest, ItsEngineMakesNoPages) {
   constexpr uint64_t kBytes = 256 << 20;
@@ -1121,11 +1104,11 @@ TEST_F(TcpTest, ItsEngineMakesNoPages) {
   std::optional<Duration> now;
   do {  // until it has made all of them
     took = std::max(took, now.value_or(took));
-    now = CpuOfThreads("fabric-pages");
+    now = CpuOfThreadsNamed("fabric-pages");
   } while ((now || took == Duration()) && ReadMonotonicClock() < limit);
   EXPECT_FALSE(now);
   EXPECT_GT(took, Duration::Millis(1));
-  EXPECT_LT(CpuOfThreads("fabric-server").value(), took / 4);
+  EXPECT_LT(CpuOfThreadsNamed("fabric-server").value(), took / 4);
 }
 
 TEST_F(TcpTest, ItsEngineRunsBeforeOthersIfTheProcessMay) {
@@ -1175,11 +1158,11 @@ TEST_F(TcpTest, EachOfManyWhoStopWatchingAWordCostsTheEngineWhatEachOfFewDoes) {
       }
     };
     await_engine();
-    const Duration before = CpuOfThreads("fabric-server").value();
+    const Duration before = CpuOfThreadsNamed("fabric-server").value();
     std::reverse(watches.begin(), watches.end());
     for (const auto& [reader, watch] : watches) reader->CancelWatch(watch);
     await_engine();
-    const Duration took = CpuOfThreads("fabric-server").value() - before;
+    const Duration took = CpuOfThreadsNamed("fabric-server").value() - before;
     return static_cast<double>(took.micros()) / watchers;
   };
   // The cheapest of some runs: the machine has other work, too. On a busy one the few may come to

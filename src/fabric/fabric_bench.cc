@@ -16,7 +16,6 @@
 // 60 on tcp over loopback. Doorbells: 64 are watched, rung and watched again; watches/s and the
 // server's CPU for each.
 #include <benchmark/benchmark.h>
-#include <dirent.h>
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -25,16 +24,18 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <iostream>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "tailcast/base/rng.h"
 #include "tailcast/base/scope.h"
 #include "tailcast/base/thread_loop.h"
+#include "tailcast/base/thread_times.h"
 #include "tailcast/fabric/connect.h"
 
 namespace tailcast::fabric {
@@ -43,22 +44,8 @@ namespace {
 constexpr uint32_t kChunk = 4096;
 
 // CPU time of the thread of this process with that name, in microseconds.
-double ThreadCpuUs(const std::string& name) {
-  double total = 0;
-  DIR* dir = opendir("/proc/self/task");
-  while (const dirent* entry = readdir(dir)) {
-    const std::string task = std::string("/proc/self/task/") + entry->d_name;
-    std::string comm;
-    std::getline(std::ifstream(task + "/comm"), comm);
-    if (comm != name) continue;
-    // The CPU clock of a thread, by its number (clock_getcpuclockid knows processes only).
-    const auto clock = static_cast<clockid_t>(~std::atoi(entry->d_name) * 8 | 6);
-    timespec t{};
-    clock_gettime(clock, &t);
-    total += static_cast<double>(t.tv_sec) * 1e6 + static_cast<double>(t.tv_nsec) / 1e3;
-  }
-  closedir(dir);
-  return total;
+double ThreadCpuUs(std::string_view name) {
+  return static_cast<double>(CpuOfThreadsNamed(name).value_or(Duration()).micros());
 }
 
 double OwnCpuUs() {
