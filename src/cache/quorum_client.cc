@@ -209,12 +209,7 @@ bool QuorumClient::TryReadValue(const ValueRead& read, ValueAnswer& value) {
   ReplicaSet& replicas = parts_->replicas;
   const uint32_t turn = read.mode == ReadMode::kRelaxed ? context.relaxed_values++ : 0;
   const Owners owners = replicas.OwnersForRead(read.key, /*chunk=*/false, turn);
-  Mask usable = 0, whole = 0;
-  for (uint8_t i = 0; i < owners.count; ++i) {
-    const ReplicaLink& link = *replicas.link(owners, i);
-    if (link.Usable()) usable |= static_cast<Mask>(1u << i);
-    if (link.whole()) whole |= static_cast<Mask>(1u << i);
-  }
+  const auto [usable, whole] = StandingOf(*replicas.links(), owners);
   JoinedValue joined;
   joined.Reuse(std::move(value.bytes));
   ReadCore core;

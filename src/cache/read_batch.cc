@@ -56,12 +56,7 @@ void ReadBatch::Start(Duration timeout, Task ended) {
   for (uint32_t i = 0; i < items_.size(); ++i) {
     Item& item = items_[i];
     context_.hedges.OnRead();
-    Mask usable = 0, whole = 0;
-    for (uint8_t r = 0; r < item.owners.count; ++r) {
-      const ReplicaLink& link = LinkOf(item, r);
-      if (link.Usable()) usable |= static_cast<Mask>(1u << r);
-      if (link.whole()) whole |= static_cast<Mask>(1u << r);
-    }
+    const auto [usable, whole] = StandingOf(*links_, item.owners);
     const bool value = item.chunk() == nullptr;
     Ask(i, item.core.Start(value ? ReadCore::Kind::kValue : ReadCore::Kind::kChunk, item.mode,
                            item.owners.count, usable, whole, value ? 0 : item.chunk()->want));

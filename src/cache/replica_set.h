@@ -18,6 +18,20 @@ namespace tailcast::cache {
 // The links of one configuration, in its order; whoever holds the table may use them.
 using LinkTable = std::vector<ReplicaLinkPtr>;
 
+// Of a key's owners, in their order: who can be asked now, and whose word on what is absent counts.
+struct Standing {
+  Mask usable = 0, whole = 0;
+};
+inline Standing StandingOf(const LinkTable& links, const Owners& owners) {
+  Standing standing;
+  for (uint8_t i = 0; i < owners.count; ++i) {
+    const ReplicaLink& link = *links[owners.replica[i]];
+    if (link.Usable()) standing.usable |= static_cast<Mask>(1u << i);
+    if (link.whole()) standing.whole |= static_cast<Mask>(1u << i);
+  }
+  return standing;
+}
+
 class ReplicaSet {
  public:
   ReplicaSet(ClientContext& context, fabric::Connector& fabric, rpc::Connector& rpc);

@@ -19,14 +19,8 @@ const Logger kLog("cache");
 
 FAULT_POINT(kValueOfBefore, "cache.value_of_before",
             "repair gives a key the value of the one before it on the page");
-FAULT_POINT(kNoLease, "cache.no_lease",
-            "a cache server that the registry does not hear of goes on as if it did");
 
 constexpr Duration kComplaintInterval = Duration::Seconds(10);
-
-uint32_t ToMillis(Duration duration) {
-  return static_cast<uint32_t>(std::clamp<int64_t>(duration.millis(), 0, UINT32_MAX));
-}
 
 }  // namespace
 
@@ -38,6 +32,7 @@ Server::Server(EventLoop* loop, fabric::Exporter* exporter, rpc::Server* rpc_ser
       connector_(connector),
       options_(std::move(options)),
       tick_(*loop),
+      serving_(options_.name, options_.incarnation, options_.stall_max),
       lease_(*loop),
       next_pages_(*loop) {
   Handle("Mutate", &Server::Mutate);
@@ -52,21 +47,6 @@ Server::Server(EventLoop* loop, fabric::Exporter* exporter, rpc::Server* rpc_ser
 }
 
 Server::~Server() = default;
-
-void Server::Handle(const char* method,
-                    Result<std::string> (Server::*handler)(const std::string&)) {
-  rpc_server_->Handle("/" + options_.service + "/" + method,
-                      scope_.Bind([this, handler](std::string request, rpc::Responder respond) {
-                        if (core_ == nullptr) {
-                          ++counters_.not_started;
-                          respond(UnavailableError("this cache server has not started"));
-                          return;
-                        }
-                        Result<std::string> reply = (this->*handler)(request);
-                        if (IsInvalidArgument(reply.status())) ++counters_.bad_requests;
-                        respond(std::move(reply));
-                      }));
-}
 
 Result<std::vector<std::string>> Server::Start() {
   TAILCAST_CHECK(core_ == nullptr, "started twice");
@@ -90,9 +70,10 @@ Result<std::vector<std::string>> Server::Start() {
     core_.reset();
     return addresses.status().WithContext("cache server " + options_.name);
   }
-  serving_ = true;
+  open_ = true;
   repair_ = std::make_unique<RepairCore>(options_.repair, options_.name, options_.incarnation,
                                          loop_->Now());
+  OpenOrClose();
   OnTick();
   if (!config_.replicas.empty()) UpdateRing(config_);
   return addresses;
@@ -100,17 +81,14 @@ Result<std::vector<std::string>> Server::Start() {
 
 void Server::OnTick() {
   const MonotonicTime now = loop_->Now();
-  if (ticked_at_ != MonotonicTime() && now - ticked_at_ > options_.stall_max) {
+  if (const auto stalled = serving_.OnTick(now)) {
     ++counters_.stalls;
-    doubtful_since_ = now;
-    confirmed_.reset();
-    kLog.Warn(options_.name, " did not run for ", (now - ticked_at_).seconds(),
+    kLog.Warn(options_.name, " did not run for ", stalled->seconds(),
               " s; it serves no more until the registry knows it");
-    ServeOrNot();
+    OpenOrClose();
   }
-  ticked_at_ = now;
   core_->OnTick(Now(), doorbells_);
-  if (!doubtful_since_.has_value()) exporter_->Beat();
+  if (!serving_.doubtful()) exporter_->Beat();
   NotifyAll();
   if (metrics_.has_value()) metrics_->Show(state());
   // The caches of a process tick together, so that it wakes up once for both; of two processes each
@@ -142,87 +120,56 @@ void Server::UpdateRing(RingConfig config) {
     return std::none_of(config_.replicas.begin(), config_.replicas.end(),
                         [&](const Replica& r) { return r.rpc_address == member.first; });
   });
-  const Replica* const self = config_.Find(options_.name);
-  const bool mine = self != nullptr && self->incarnation == options_.incarnation;
-  known_ = known_ || mine;
-  // A ring that does not know of us yet may name the life before.
-  // Once replaced it stays so when its successor goes: it has missed what that acknowledged.
-  const bool is_another =
-      known_ && self != nullptr && !mine && self->incarnation != ProcessIncarnation::kNone;
-  replaced_ = !mine && (replaced_ || is_another);
-  const bool named = self != nullptr && !replaced_;
-  if (named_ && !named) {
-    kLog.Info(
-        options_.name,
-        replaced_ ? " is another process in configuration " : " is in no ring of configuration ",
-        Raw(config_.configuration_id), "; this one serves nothing");
+  const bool was_named = serving_.named();
+  const bool goes_on = serving_.OnRing(loop_->Now(), config_);
+  if (was_named && !serving_.named()) {
+    kLog.Info(options_.name,
+              serving_.state() == ServingCore::State::kReplaced
+                  ? " is another process in configuration "
+                  : " is in no ring of configuration ",
+              Raw(config_.configuration_id), "; this one serves nothing");
   }
-  named_ = named;
-  GoOnIfConfirmed();
-  ServeOrNot();
+  AfterDoubt(goes_on);
   repair_->OnRing(loop_->Now(), config_);
   DoRepair();
 }
 
-void Server::ServeOrNot() {
-  const bool serve = named_ && !doubtful_since_.has_value();
-  if (serve == serving_) return;
-  serving_ = serve;
-  if (serve) {
+void Server::Confirm(const Confirmation& confirmation) {
+  AfterDoubt(serving_.OnConfirmation(loop_->Now(), config_, confirmation));
+}
+
+void Server::AfterDoubt(bool goes_on) {
+  const MonotonicTime end = serving_.lease_end();
+  if (end != MonotonicTime::Max() && (!lease_.armed() || end != lease_.when())) {
+    lease_.At(end, scope_.Bind([this] { OnLeaseEnd(); }));
+  }
+  if (goes_on) exporter_->Beat();
+  OpenOrClose();
+}
+
+void Server::OpenOrClose() {
+  if (core_ == nullptr || serving_.serves() == open_) return;
+  open_ = serving_.serves();
+  if (open_) {
     exporter_->Renew();
   } else {
     exporter_->Invalidate();
   }
 }
 
-void Server::Confirm(const Confirmation& confirmation) {
-  const MonotonicTime end = confirmation.asked + confirmation.lease;
-  if (end <= loop_->Now() || kNoLease.planted()) return;
-  if (confirmation.by_record &&
-      (confirmation.other_life || confirmation.configuration != config_.configuration_id ||
-       confirmation.epoch != config_.epoch)) {
-    record_differs_ = true;
-    return;
-  }
-  if (doubtful_since_.has_value()) {
-    if (confirmation.asked < *doubtful_since_) return;
-    confirmed_ = confirmation;
-    return GoOnIfConfirmed();
-  }
-  record_differs_ = false;
-  if (confirmation.lease != Duration::Infinite() && (!lease_.armed() || end > lease_.when())) {
-    lease_.At(end, scope_.Bind([this] { OnLeaseEnd(); }));
-  }
-}
-
-// Others may go on without it from now on, and acknowledge what it does not hear of.
 void Server::OnLeaseEnd() {
-  if (doubtful_since_.has_value()) return;
-  // Whatever is heard from now on will do: Confirm has seen that it is not too old.
-  doubtful_since_ = MonotonicTime();
-  confirmed_.reset();
-  if (!serving_) return;
-  ++(record_differs_ ? counters_.leases_record_differs : counters_.leases_unreachable);
-  kLog.Warn(options_.name,
-            record_differs_
-                ? " has not heard from the scheduler for its lease, and the registry's record says"
-                  " something else than it knows; it serves no more until the scheduler answers"
-                : " has reached neither the scheduler nor the registry for its lease; it serves no"
-                  " more until it does");
-  ServeOrNot();
-}
-
-void Server::GoOnIfConfirmed() {
-  if (!confirmed_.has_value() || config_.configuration_id < confirmed_->configuration ||
-      config_.epoch < confirmed_->epoch) {
-    return;
+  serving_.OnLeaseEnd();
+  if (open_) {
+    ++(serving_.record_differs() ? counters_.leases_record_differs : counters_.leases_unreachable);
+    kLog.Warn(
+        options_.name,
+        serving_.record_differs()
+            ? " has not heard from the scheduler for its lease, and the registry's record says"
+              " something else than it knows; it serves no more until the scheduler answers"
+            : " has reached neither the scheduler nor the registry for its lease; it serves no"
+              " more until it does");
   }
-  const Confirmation confirmation = *std::exchange(confirmed_, std::nullopt);
-  if (confirmation.asked + confirmation.lease <= loop_->Now()) return;
-  doubtful_since_.reset();
-  Confirm(confirmation);
-  exporter_->Beat();
-  ServeOrNot();
+  OpenOrClose();
 }
 
 bool Server::repaired() const {
@@ -260,7 +207,7 @@ ServerState Server::state() const {
   ServerState state;
   state.counters = counters_;
   state.ttl = options_.core.ttl;
-  state.serving = serving_;
+  state.serving = open_;
   state.configuration_id = config_.configuration_id;
   state.epoch = config_.epoch;
   state.copied_epoch = copied_epoch();
@@ -277,274 +224,6 @@ ServerState Server::state() const {
   state.memory_used_bytes =
       geometry.index_bytes() + uint64_t{state.stats.slabs_used} * layout::kSlabBytes;
   return state;
-}
-
-// ---- Calls ----
-
-Status Server::CheckServes() {
-  if (serving_) return OkStatus();
-  CountNotServing();
-  return NotServing();
-}
-
-void Server::CountNotServing() {
-  if (replaced_) {
-    ++counters_.replaced;
-  } else if (!named_) {
-    ++counters_.not_in_ring;
-  } else if (doubtful_since_ != MonotonicTime()) {
-    ++counters_.stalled;
-  } else {
-    ++counters_.no_lease;
-  }
-}
-
-Status Server::NotServing() const {
-  return NotFoundError("cache server " + options_.name +
-                       (named_ ? " waits to hear from the registry"
-                               : " is not in the ring that it knows, or another process there"));
-}
-
-Status Server::CheckIncarnation(uint64_t incarnation) {
-  if (incarnation == 0 || options_.incarnation == ProcessIncarnation::kNone ||
-      incarnation == Raw(options_.incarnation)) {
-    return OkStatus();
-  }
-  ++counters_.other_incarnations;
-  return OtherIncarnation();
-}
-
-Status Server::OtherIncarnation() const {
-  return FailedPreconditionError("cache server " + options_.name +
-                                 " has begun anew since the caller looked it up");
-}
-
-MutateStatus Server::JudgeWriter(const WriteContext& writer) {
-  if (writer.incarnation != ProcessIncarnation::kNone &&
-      options_.incarnation != ProcessIncarnation::kNone &&
-      writer.incarnation != options_.incarnation) {
-    ++counters_.other_incarnations;
-    return MutateStatus::kOtherIncarnation;
-  }
-  // What two acknowledged in an earlier epoch counts for nothing, so it is not acknowledged.
-  if (writer.configuration != ConfigurationId{}) {
-    const bool old_ring = writer.configuration < config_.configuration_id;
-    if (old_ring || writer.epoch < config_.epoch) {
-      ++(old_ring ? counters_.old_rings : counters_.old_epochs);
-      return MutateStatus::kOldRing;
-    }
-  }
-  if (serving_) return MutateStatus::kDone;
-  // Who knows a newer ring may mean it for one that this server is in: its memory is closed until
-  // it has heard of it.
-  if (!named_ && !doubtful_since_.has_value() && writer.configuration > config_.configuration_id) {
-    return MutateStatus::kDone;
-  }
-  CountNotServing();
-  return MutateStatus::kNotServing;
-}
-
-void Server::SayMismatch(const Key& key, size_t length, const std::string& whose) {
-  contradictions_.Say(loop_->Now(), key,
-                      options_.name + ": " + std::to_string(length) + " bytes of " + whose +
-                          " contradict " + std::to_string(core_->dropped_length()) +
-                          " bytes here; both were dropped");
-}
-
-void Server::OnMessage(std::string_view message, std::string& answer) {
-  ++counters_.mutate_messages;
-  MutateAnswer judged{.configuration = config_.configuration_id};
-  Result<MutateReader> reader = MutateReader::Parse(message);
-  if (!reader.ok()) {
-    ++counters_.bad_requests;
-    judged.status = MutateStatus::kMalformed;
-    return AppendAnswer(judged, answer);
-  }
-  judged.status = JudgeWriter(reader->context());
-  if (judged.status != MutateStatus::kDone) return AppendAnswer(judged, answer);
-  results_.clear();
-  const Instant now = Now();
-  MutateMessage::Entry entry;
-  while (reader->Next(entry)) {
-    const MutationResult result =
-        entry.erase ? core_->Erase(now, entry.key, doorbells_)
-                    : core_->Apply(now, entry.key, entry.rule, entry.value, doorbells_);
-    if (result == MutationResult::kMismatch) SayMismatch(entry.key, entry.value.size(), "a writer");
-    results_.push_back(static_cast<char>(result));
-  }
-  NotifyAll();
-  judged.results = results_;
-  AppendAnswer(judged, answer);
-}
-
-Result<std::string> Server::Mutate(const std::string& request) {
-  ++counters_.mutate_calls;
-  if (request.size() > kMutateBytesMax) {
-    return InvalidArgumentError("the request has " + std::to_string(request.size()) +
-                                " bytes; at most " + std::to_string(kMutateBytesMax) +
-                                " are taken in one call");
-  }
-  TAILCAST_ASSIGN_OR_RETURN(const auto message, rpc::Parse<v1::CacheMutateRequest>(request));
-  TAILCAST_RETURN_IF_ERROR(wire::Reader::Check(message.batch()));
-  v1::CacheMutateReply reply;
-  reply.set_configuration_id(Raw(config_.configuration_id));
-  switch (JudgeWriter({ConfigurationId{message.configuration_id()}, CacheEpoch{message.epoch()},
-                       ProcessIncarnation{message.incarnation()}})) {
-    case MutateStatus::kOldRing:
-      return reply.SerializeAsString();
-    case MutateStatus::kOtherIncarnation:
-      return OtherIncarnation();
-    case MutateStatus::kNotServing:
-      return NotServing();
-    case MutateStatus::kDone:
-    case MutateStatus::kMalformed:
-      break;
-  }
-  std::string& results = *reply.mutable_results();
-  wire::Reader reader(message.batch());
-  results.reserve(reader.size());
-  const Instant now = Now();
-  wire::Entry entry;
-  while (reader.Next(entry)) {
-    MutationResult result;
-    if (entry.erase_or_absent) {
-      result = core_->Erase(now, entry.key, doorbells_);
-    } else {
-      result = entry.remaining_ms.has_value()
-                   ? core_->ApplyCopy(now, entry.key, entry.rule, entry.value,
-                                      Duration::Millis(*entry.remaining_ms), doorbells_)
-                   : core_->Apply(now, entry.key, entry.rule, entry.value, doorbells_);
-    }
-    if (result == MutationResult::kMismatch) SayMismatch(entry.key, entry.value.size(), "a writer");
-    results.push_back(static_cast<char>(result));
-  }
-  NotifyAll();
-  return reply.SerializeAsString();
-}
-
-Result<std::string> Server::Get(const std::string& request) {
-  ++counters_.get_calls;
-  TAILCAST_ASSIGN_OR_RETURN(const auto message, rpc::Parse<v1::CacheGetRequest>(request));
-  TAILCAST_RETURN_IF_ERROR(CheckServes());
-  TAILCAST_RETURN_IF_ERROR(CheckIncarnation(message.incarnation()));
-  if (message.configuration_id() != 0 &&
-      ReadRing(ConfigurationId{message.configuration_id()}) < ReadRing(config_.configuration_id)) {
-    ++counters_.old_rings;
-    return AbortedError("the ring has changed since the caller looked it up");
-  }
-  if (message.keys().size() % 16 != 0 || message.keys().size() / 16 > kKeysPerGetMax) {
-    return InvalidArgumentError("keys has " + std::to_string(message.keys().size()) +
-                                " bytes: 16 for each of at most " + std::to_string(kKeysPerGetMax) +
-                                " keys are needed");
-  }
-  v1::CacheBatch reply;
-  const Instant now = Now();
-  for (size_t i = 0; i < message.keys().size() / 16; ++i) {
-    const Key key = wire::KeyAt(message.keys(), i);
-    if (reply.payload().size() >= kGetBytesMax) {
-      wire::AppendNotLookedAt(reply, key);
-      continue;
-    }
-    const auto value = core_->Get(now, key);
-    if (value.has_value()) {
-      wire::Append(reply, key, value->rule, false, value->bytes, ToMillis(value->remaining));
-    } else {
-      wire::Append(reply, key, MergeRule::kLongerWins, true, "", 0);
-    }
-  }
-  return reply.SerializeAsString();
-}
-
-bool Server::IsAsked(const Key& key, const Replica* owner, const v1::CacheScanRequest& asked) {
-  if (owner == nullptr) return false;
-  const uint16_t index = IndexOf(*owner);
-  if (!(asked.gained_in() != 0 ? rings_.Gains(key, index) : rings_.Owns(key, index))) return false;
-  if (!asked.once()) return true;
-  const Owners holders = rings_.read().OwnersOf(key);
-  for (uint8_t i = 0; i < holders.count; ++i) {
-    const Replica& holder = config_.replicas[holders.replica[i]];
-    if (holders.replica[i] == index || holder.rpc_address.empty()) continue;
-    return holder.name == options_.name;
-  }
-  return true;  // nobody else would give it
-}
-
-Result<std::string> Server::Scan(const std::string& request) {
-  ++counters_.scan_calls;
-  TAILCAST_ASSIGN_OR_RETURN(const auto message, rpc::Parse<v1::CacheScanRequest>(request));
-  TAILCAST_RETURN_IF_ERROR(CheckServes());
-  TAILCAST_RETURN_IF_ERROR(CheckIncarnation(message.incarnation()));
-  const uint64_t bytes_max = std::clamp<uint64_t>(message.bytes_max(), 1, kScanPageBytesMax);
-  v1::CacheScanReply reply;
-  uint64_t bytes = 0;
-  // Foreign keys cost time too: a page ends after so many of them.
-  uint64_t looked_at = 0;
-  if (message.gained_in() != 0 && message.gained_in() != Raw(config_.configuration_id)) {
-    ++counters_.other_rings;
-    return AbortedError("cache server " + options_.name + " is at configuration " +
-                        std::to_string(Raw(config_.configuration_id)) + ", not " +
-                        std::to_string(message.gained_in()));
-  }
-  // Null: all keys are asked for, or nobody that we know would own one.
-  const Replica* const owner = config_.Find(message.owner());
-  const uint64_t next = core_->Scan(Now(), message.cursor(), [&](const ServerCore::Value& value) {
-    if (bytes >= bytes_max || looked_at >= 65536) return false;
-    ++looked_at;
-    if (!message.owner().empty() && !IsAsked(value.key, owner, message)) return true;
-    const std::string_view payload = message.keys_only() ? std::string_view() : value.bytes;
-    wire::Append(*reply.mutable_batch(), value.key, value.rule, false, payload,
-                 ToMillis(value.remaining));
-    if (message.keys_only()) {
-      reply.add_value_lengths(static_cast<uint32_t>(value.bytes.size()));
-    }
-    bytes += payload.size() + 64;
-    return true;
-  });
-  reply.set_next_cursor(next);
-  reply.set_configuration_id(Raw(config_.configuration_id));
-  return reply.SerializeAsString();
-}
-
-// Whoever asks wants to know what is here, whichever life this is and whatever the ring says.
-Result<std::string> Server::Locate(const std::string& request) {
-  ++counters_.locate_calls;
-  TAILCAST_ASSIGN_OR_RETURN(const auto message, rpc::Parse<v1::CacheLocateRequest>(request));
-  if (message.key().size() != 16) {
-    return InvalidArgumentError("key has " + std::to_string(message.key().size()) +
-                                " bytes: 16 are needed");
-  }
-  const Key key = wire::KeyAt(message.key(), 0);
-  v1::CacheLocateReply reply;
-  reply.set_incarnation(Raw(core_->geometry().generation));
-  reply.set_configuration_id(Raw(config_.configuration_id));
-  reply.set_serving(serving_);
-  reply.set_bucket(layout::BucketOf(key, core_->geometry().bucket_count));
-  const auto value = core_->Get(Now(), key);
-  if (!value.has_value()) return reply.SerializeAsString();
-  reply.set_found(true);
-  reply.set_rule(static_cast<uint32_t>(value->rule));
-  reply.set_value(value->bytes.data(), value->bytes.size());
-  reply.set_crc(value->crc);
-  reply.set_version(value->version);
-  reply.set_remaining_ms(ToMillis(value->remaining));
-  reply.set_overflowed(value->overflowed);
-  return reply.SerializeAsString();
-}
-
-Result<std::string> Server::Stat(const std::string& request) {
-  ++counters_.stat_calls;
-  TAILCAST_RETURN_IF_ERROR(rpc::Parse<v1::CacheStatRequest>(request).ok()
-                               ? OkStatus()
-                               : InvalidArgumentError("not a valid CacheStatRequest"));
-  v1::CacheStatReply reply;
-  reply.set_name(options_.name);
-  reply.set_configuration_id(Raw(config_.configuration_id));
-  reply.set_generation(Raw(core_->geometry().generation));
-  reply.set_repair(RepairText());
-  const ServerState shown = state();
-  auto& values = *reply.mutable_values();
-  for (const ServerMetric& metric : ServerMetricTable()) values[metric.key] = metric.value(shown);
-  return reply.SerializeAsString();
 }
 
 // ---- Repair ----

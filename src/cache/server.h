@@ -28,6 +28,7 @@
 #include "tailcast/cache/ring_pair.h"
 #include "tailcast/cache/server_core.h"
 #include "tailcast/cache/server_metrics.h"
+#include "tailcast/cache/serving_core.h"
 #include "tailcast/fabric/fabric.h"
 #include "tailcast/rpc/rpc.h"
 
@@ -75,20 +76,9 @@ class Server {
   // until one names it again.
   void UpdateRing(RingConfig config);
 
-  // The registry's word on this server.
-  struct Confirmation {
-    MonotonicTime asked;  // when it was asked for
-    Duration lease =
-        Duration::Infinite();         // from then on; nobody goes on without this server before
-    ConfigurationId configuration{};  // that the registry has, and its epoch
-    CacheEpoch epoch{};
-    // Not of the scheduler, which has heard of this server, but of the record that the cell's
-    // primary layer has: says something only if this server knows of no other ring and epoch.
-    bool by_record = false;
-    bool other_life = false;  // and it names another life of it, or none: no confirmation
-  };
-  // From the first one on the memory is open as long as a lease lasts. A server that stalled, or
-  // whose lease has ended, goes on once it knows the ring and the epoch that the registry has.
+  // The registry's word on this server. From the first one on the memory is open as long as a lease
+  // lasts. A server that stalled, or whose lease has ended, goes on once it knows the ring and the
+  // epoch that the registry has (serving_core.h).
   void Confirm(const Confirmation& confirmation);
 
   // It has copied what it should hold.
@@ -145,10 +135,11 @@ class Server {
   // FailedPrecondition: the call means another life of this server.
   Status CheckIncarnation(uint64_t incarnation);
   Status OtherIncarnation() const;
+  // Carries out what serving_ says by now. `goes_on`: it was doubtful.
+  void AfterDoubt(bool goes_on);
   // Opens the memory, or closes it.
-  void ServeOrNot();
+  void OpenOrClose();
   void SayMismatch(const Key& key, size_t length, const std::string& whose);
-  void GoOnIfConfirmed();
   void OnLeaseEnd();
   // Carries out what repair_ wants by now.
   void DoRepair();
@@ -167,18 +158,10 @@ class Server {
   RingPair rings_;
   Timer tick_;
   std::vector<uint64_t> doorbells_;
-  std::string results_;    // of the message that is handled
-  bool serving_ = false;   // the regions are open
-  bool named_ = true;      // the ring names it
-  bool known_ = false;     // and has named this very life
-  bool replaced_ = false;  // another process has its name
-  MonotonicTime ticked_at_;
-  // It stalled until then, or its lease has ended, and it was not confirmed since.
-  std::optional<MonotonicTime> doubtful_since_;
-  // By the registry, which had what is not known here yet.
-  std::optional<Confirmation> confirmed_;
+  std::string results_;  // of the message that is handled
+  ServingCore serving_;
+  bool open_ = false;  // the regions are, as serving_ says
   Timer lease_;
-  bool record_differs_ = false;  // since the last renewal: the registry's, from what is known here
   std::unique_ptr<RepairCore> repair_;
   RepairCore::State repair_state_ = RepairCore::State::kIdle;    // that was logged last
   std::map<std::string, std::unique_ptr<rpc::Client>> members_;  // by address
