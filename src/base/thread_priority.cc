@@ -7,13 +7,18 @@ namespace {
 
 constexpr int kBeforeOthers = -10;
 
+int Own() { return getpriority(PRIO_PROCESS, 0); }
+
 void Change(int from, int to) {
-  if (getpriority(PRIO_PROCESS, 0) == from) (void)setpriority(PRIO_PROCESS, 0, to);
+  if (Own() == from) (void)setpriority(PRIO_PROCESS, 0, to);
 }
 
 }  // namespace
 
-void RunBeforeOthers() { Change(0, kBeforeOthers); }
+bool RunBeforeOthers() {
+  Change(0, kBeforeOthers);
+  return Own() < 0;
+}
 void RunAmongOthers() { Change(kBeforeOthers, 0); }
 
 }  // namespace tailcast

@@ -52,13 +52,13 @@ TEST(CpuOfThreadsNamed, IsWhatTheyHaveRunAndNobodyElse) {
   std::vector<std::thread> threads;
   for (int i = 0; i < 2; ++i) threads.emplace_back(spin);
   while (named < 2) std::this_thread::yield();
-  const Duration before = CpuOfThreadsNamed("tc-test").value();
   const auto own = [] {
     timespec t;
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
     return Duration::Seconds(t.tv_sec) + Duration::Micros(t.tv_nsec / 1000);
   };
   const Duration process_before = own();
+  const Duration before = CpuOfThreadsNamed("tc-test").value();
   // Time of this thread, which is not of that name.
   while (CpuOfThreadsNamed("tc-test").value() - before < Duration::Millis(20)) {
   }
@@ -66,6 +66,10 @@ TEST(CpuOfThreadsNamed, IsWhatTheyHaveRunAndNobodyElse) {
   EXPECT_LT(ran, own() - process_before);
   stop = true;
   for (std::thread& thread : threads) thread.join();
+  // /proc knows them for a moment yet.
+  const MonotonicTime limit = ReadMonotonicClock() + Duration::Seconds(60);
+  while (CpuOfThreadsNamed("tc-test") && ReadMonotonicClock() < limit) {
+  }
   EXPECT_EQ(CpuOfThreadsNamed("tc-test"), std::nullopt);
 }
 

@@ -129,16 +129,16 @@ void Server::UpdateRing(RingConfig config) {
                   : " is in no ring of configuration ",
               Raw(config_.configuration_id), "; this one serves nothing");
   }
-  AfterDoubt(goes_on);
+  FollowServing(goes_on);
   repair_->OnRing(loop_->Now(), config_);
   DoRepair();
 }
 
 void Server::Confirm(const Confirmation& confirmation) {
-  AfterDoubt(serving_.OnConfirmation(loop_->Now(), config_, confirmation));
+  FollowServing(serving_.OnConfirmation(loop_->Now(), config_, confirmation));
 }
 
-void Server::AfterDoubt(bool goes_on) {
+void Server::FollowServing(bool goes_on) {
   const MonotonicTime end = serving_.lease_end();
   if (end != MonotonicTime::Max() && (!lease_.armed() || end != lease_.when())) {
     lease_.At(end, scope_.Bind([this] { OnLeaseEnd(); }));

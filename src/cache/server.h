@@ -136,7 +136,7 @@ class Server {
   Status CheckIncarnation(uint64_t incarnation);
   Status OtherIncarnation() const;
   // Carries out what serving_ says by now. `goes_on`: it was doubtful.
-  void AfterDoubt(bool goes_on);
+  void FollowServing(bool goes_on);
   // Opens the memory, or closes it.
   void OpenOrClose();
   void SayMismatch(const Key& key, size_t length, const std::string& whose);

@@ -40,14 +40,23 @@ struct Ports {
   stream::CellPorts ports;
 };
 
-// Holds back what some threads post: they stay inside Post until they are released.
-class HoldingLoop final : public EventLoop {
+// Another loop, but for what it does with what is posted.
+class LoopInFront : public EventLoop {
  public:
-  HoldingLoop(EventLoop& loop, ptrdiff_t posts) : arrived(posts), loop_(loop) {}
+  explicit LoopInFront(EventLoop& loop) : loop_(loop) {}
   MonotonicTime Now() const override { return loop_.Now(); }
   WallTime WallNow() const override { return loop_.WallNow(); }
   TimerId At(MonotonicTime when, Task task) override { return loop_.At(when, std::move(task)); }
   void Cancel(TimerId id) override { loop_.Cancel(id); }
+
+ protected:
+  EventLoop& loop_;
+};
+
+// Holds back what some threads post: they stay inside Post until they are released.
+class HoldingLoop final : public LoopInFront {
+ public:
+  HoldingLoop(EventLoop& loop, ptrdiff_t posts) : LoopInFront(loop), arrived(posts) {}
   void Post(Task&& task) override {
     if (hold) {
       arrived.count_down();
@@ -59,20 +68,13 @@ class HoldingLoop final : public EventLoop {
   static thread_local bool hold;
   std::latch arrived;
   std::latch released{1};
-
- private:
-  EventLoop& loop_;
 };
 thread_local bool HoldingLoop::hold = false;
 
-// Counts what other threads post.
-class CountingLoop final : public EventLoop {
+// Counts what a thread posts.
+class CountingLoop final : public LoopInFront {
  public:
-  explicit CountingLoop(EventLoop& loop) : loop_(loop) {}
-  MonotonicTime Now() const override { return loop_.Now(); }
-  WallTime WallNow() const override { return loop_.WallNow(); }
-  TimerId At(MonotonicTime when, Task task) override { return loop_.At(when, std::move(task)); }
-  void Cancel(TimerId id) override { loop_.Cancel(id); }
+  using LoopInFront::LoopInFront;
   void Post(Task&& task) override {
     if (counted) ++posts;
     loop_.Post(std::move(task));
@@ -80,9 +82,6 @@ class CountingLoop final : public EventLoop {
 
   static thread_local bool counted;
   std::atomic<int64_t> posts{0};
-
- private:
-  EventLoop& loop_;
 };
 thread_local bool CountingLoop::counted = false;
 
@@ -154,20 +153,20 @@ TEST_F(LibraryTest, APublisherWakesTheLoopForAFlushNotForEachMessage) {
   options_.flush_interval = Duration::Millis(20);
   auto opened = producer::OnPorts::Open(ports, stream_, 1, 4096, options_);
   ASSERT_TRUE(opened.ok()) << opened.status();
-  producer_ = std::move(*opened);
+  const std::unique_ptr<Producer> producer = std::move(*opened);
   constexpr int kMessages = 3000;
   for (int i = 0; i < kMessages; ++i) {
     CountingLoop::counted = true;
-    ASSERT_TRUE(producer_->Publish("m", [](const producer::Ack&) {}).ok());
+    const Status published = producer->Publish("m", [](const producer::Ack&) {});
     CountingLoop::counted = false;
-    (void)producer_->durable_position(0);  // the loop has taken what it was told of
+    ASSERT_TRUE(published.ok()) << published;
+    (void)producer->durable_position(0);  // the loop has taken what it was told of
   }
-  ASSERT_TRUE(producer_->Flush(Duration::Seconds(60)).ok());
-  const producer::Stats stats = producer_->stats();
+  ASSERT_TRUE(producer->Flush(Duration::Seconds(60)).ok());
+  const producer::Stats stats = producer->stats();
   EXPECT_EQ(stats.durable, kMessages);
   // The first message after each append; seldom one that comes between two steps of the loop.
   EXPECT_LE(loop.posts, 4 * stats.flushes);
-  producer_.reset();
 }
 
 TEST_F(LibraryTest, ManyThreadsPublishAndEveryMessageArrivesOnceAndInItsThreadsOrder) {

@@ -130,11 +130,11 @@ class AppendCore {
   void Next(MonotonicTime now, AppendEffects& out);
   // When Next would start a flush that waits for its interval only; Max: nothing does.
   MonotonicTime NextFlush() const;
-  // How many more bytes may be Added late, when its next call is due: the data append ends, or
-  // NextFlush has come. Before that they would wait here. 0: the first message is to come at once.
+  // How many more bytes may be Added late, when its next call is due: an append ends, or NextFlush
+  // has come. Before that they would wait here. 0: the first message is to come at once.
   int64_t bytes_before_call() const {
-    if (data_in_flight_) return INT64_MAX;
-    if (waiting_.messages.empty()) return 0;
+    if (data_in_flight_) return options_.flush_bytes;
+    if (waiting_.bytes.empty()) return 0;
     return std::max<int64_t>(0, options_.flush_bytes - static_cast<int64_t>(waiting_.bytes.size()));
   }
   // Everything taken so far is flushed without waiting for the interval (what a full file has no

@@ -115,11 +115,18 @@ TEST_F(AppendCoreTest, EnoughBytesDoNotWaitForTheInterval) {
   EXPECT_TRUE(Next(1).data);
 }
 
+TEST_F(AppendCoreTest, AfterEmptyMessagesTheNextOneIsToComeAtOnce) {
+  core.Add(Messages({""}));
+  EXPECT_EQ(core.bytes_before_call(), 0) << "they are flushed without a data append";
+  ASSERT_TRUE(Next(0).index);
+  EXPECT_EQ(core.bytes_before_call(), 0);
+}
+
 TEST_F(AppendCoreTest, WhoHasMoreForItIsToldHowLongThatCanWait) {
   EXPECT_EQ(core.bytes_before_call(), 0) << "a flush could start";
   core.Add(Messages({"ab"}));
   ASSERT_TRUE(Next(0).data);
-  EXPECT_EQ(core.bytes_before_call(), INT64_MAX) << "until the append ends";
+  EXPECT_EQ(core.bytes_before_call(), 100) << "until the append ends";
   Data();
   EXPECT_EQ(core.bytes_before_call(), 0) << "only the first message says when the next flush is";
   core.Add(Messages({std::string(60, 'c')}));

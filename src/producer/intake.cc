@@ -112,6 +112,7 @@ void Intake::OnAcknowledged(Shard& shard, int64_t bytes, MonotonicTime taken, Ac
     commit_time_->Observe((ReadMonotonicClock() - taken).micros());
   }
   const std::lock_guard lock(mutex_);
+  wakes_ = true;
   shard.bytes -= bytes;
   --shard.messages;
   if (shard.bytes <= options_.buffer_bytes_max / 2 &&
@@ -141,6 +142,7 @@ void Intake::Stop(int32_t number, const Status& why) {
   const std::lock_guard lock(mutex_);
   Shard& shard = shards_.at(number);
   if (shard.stopped) return;
+  wakes_ = true;
   shard.stopped = why.ok() ? FailedPreconditionError("the producer is closed") : why;
 }
 
@@ -156,7 +158,7 @@ std::optional<Status> Intake::stopped(int32_t number) const {
 
 void Intake::Wake() {
   const std::lock_guard lock(mutex_);
-  changed_.notify_all();
+  if (std::exchange(wakes_, false)) changed_.notify_all();
 }
 
 Status Intake::Takes(Shard& shard, int32_t number, int64_t bytes) const {

@@ -86,7 +86,7 @@ class Intake {
   Status trouble(int32_t shard) const;
   // Any thread. Set once it was stopped, or something of it was not durable: why.
   std::optional<Status> stopped(int32_t shard) const;
-  // After acknowledgements: wakes who waits.
+  // Wakes who waits, if something was acknowledged, or a shard stopped, since the last call.
   void Wake();
 
   Totals totals() const;
@@ -113,6 +113,7 @@ class Intake {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool closed_ = false;
+  bool wakes_ = false;  // who waits may go on
   Totals totals_;
 };
 

@@ -105,9 +105,6 @@ class Producer::Impl {
     }
     thread_ = std::make_unique<LoopThread>("producer");
     loop_ = thread_->loop();
-    if (options_.profile == Profile::kLowLatency) {
-      thread_->Call([] { RunBeforeOthers(); });  // and the store's threads, which it begins
-    }
     TAILCAST_RETURN_IF_ERROR(StartSession());
     v1::StreamConfig config;
     TAILCAST_RETURN_IF_ERROR(FindStream(config));
@@ -259,6 +256,9 @@ class Producer::Impl {
     OnLoop([&] {
       session_ =
           std::make_unique<session::Session>(thread_->loop(), session::Options{options_.cell});
+      // So the threads of gRPC don't, which may serve others in this process, too; the store's do,
+      // which begin from now on.
+      if (options_.profile == Profile::kLowLatency) runs_before_others_ = RunBeforeOthers();
       session_->Start(options_.open_timeout,
                       scope_.Bind([promise = std::move(promise)](Status status) mutable {
                         promise.set_value(std::move(status));
@@ -329,7 +329,8 @@ class Producer::Impl {
       numbers_.push_back(number);
       intake_.AddShard(number);
     }
-    const AgentOptions agent_options = ToAgentOptions(options_, chunks);
+    AgentOptions agent_options = ToAgentOptions(options_, chunks);
+    agent_options.runs_before_others = runs_before_others_;
     auto opening = std::make_shared<Outcomes>(numbers_.size());
     OnLoop([&] {
       for (int32_t number : numbers_) {
@@ -493,6 +494,7 @@ class Producer::Impl {
   int32_t shard_count_ = 1;
   std::vector<int32_t> numbers_;        // fixed once open
   std::unique_ptr<LoopThread> thread_;  // fixed once open; null over a caller's ports
+  bool runs_before_others_ = false;     // the same
   EventLoop* loop_ = nullptr;
   std::unique_ptr<session::Session> session_;                 // loop only
   std::set<int32_t> troubled_;                                // loop only

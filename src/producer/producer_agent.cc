@@ -45,8 +45,9 @@ ProducerAgent::ProducerAgent(const stream::CellPorts& ports, stream::ShardId sha
                                 .message_bytes_max = options.message_bytes_max,
                                 .roll_age = options.roll_age}),
       // One flush is read by many: it gives way later than they, and at its longest before they do.
-      pace_(
-          {.pause_max = options.flush_interval, .percent_longest = 90, .runs_before_others = true}),
+      pace_({.pause_max = options.flush_interval,
+             .percent_longest = 90,
+             .runs_before_others = options.runs_before_others}),
       flush_timer_(*ports.loop),
       heartbeat_timer_(*ports.loop),
       close_timer_(*ports.loop) {
@@ -137,7 +138,7 @@ void ProducerAgent::Pace() {
   core_.SetPause(pace_.pause());
 }
 
-void ProducerAgent::Progress() {
+void ProducerAgent::OnProgress() {
   if (hooks_.on_progress) hooks_.on_progress();
   DoWork();
 }
@@ -168,7 +169,7 @@ void ProducerAgent::CarryOut(Work work) {
   if (work.wake) {
     flush_timer_.Cancel();
     if (*work.wake < MonotonicTime::Max()) {
-      flush_timer_.At(*work.wake, scope_.Bind([this] { Progress(); }));
+      flush_timer_.At(*work.wake, scope_.Bind([this] { OnProgress(); }));
     }
   }
   if (work.open) {
@@ -209,7 +210,7 @@ void ProducerAgent::OnAppended(Part part, const storage::AppendResult& result) {
     shadow.OnCommitted(effects.covered_data, core_.append().index_length());
   }
   Acknowledge(effects.durable);
-  if (state() != State::kStopped) Progress();
+  if (state() != State::kStopped) OnProgress();
 }
 
 void ProducerAgent::SealFile(const stream::Seal& seal) {
@@ -254,6 +255,8 @@ void ProducerAgent::TellTrouble() {
 }
 
 void ProducerAgent::OnOpened(const stream::Stem& stem) {
+  // What was published meanwhile waits for this file, and was not published after it.
+  if (state() != State::kOpening && hooks_.on_progress) hooks_.on_progress();
   const stream::Stem before = current();
   OpenedEffects effects;
   core_.OnOpened(stem, opener_->core().predecessors(), opener_->core().last_time_us(),
@@ -278,14 +281,14 @@ void ProducerAgent::OnOpened(const stream::Stem& stem) {
   file_->shadow = std::make_unique<ShadowFile>(
       ports_, stream::FileId{shard(), stem}, stream::ChunkSizeOf(stem, options_.chunk_size),
       file_->handles[1]->epoch(), kFromBeginning, options_.shadow, &shadow_counters_,
-      scope_.Bind([this] { Progress(); }));
+      scope_.Bind([this] { OnProgress(); }));
   file_->shadow->PublishNow();
   for (const Predecessor& predecessor : effects.predecessors) closed_files_->Finish(predecessor);
   notifier_->Notify({{shard(), stem}, std::nullopt});
   if (!heartbeat_timer_.armed()) Heartbeat();
   Acknowledge(effects.durable);
   if (opened_) std::exchange(opened_, {})(OkStatus());
-  Progress();
+  OnProgress();
 }
 
 void ProducerAgent::Heartbeat() {

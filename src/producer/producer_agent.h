@@ -52,6 +52,7 @@ struct AgentOptions {
   // With self_clocked: how long the agent's thread has run and waited for a processor; then flushes
   // give way while the machine is busy, by flush_interval at most. Null: they don't.
   std::optional<ThreadTimes> (*thread_times)() = nullptr;
+  bool runs_before_others = false;  // that thread does (base/thread_priority.h)
   int64_t flush_bytes = 1 << 20;
   // Messages that wait for their acknowledgement; more are refused (ResourceExhausted).
   int64_t buffer_bytes_max = 32 << 20;
@@ -90,8 +91,8 @@ class ProducerAgent {
     // Told of each file that is opened or sealed; `done` says whether the scheduler heard it, else
     // it is told again. May be empty.
     NotifyHook notify;
-    // Room in the buffer may be there again, the next flush starts when this returns, or the state
-    // has changed. May be empty.
+    // Before a flush that may start now, when room in the buffer may be there again, and when the
+    // state has changed. May be empty.
     Callback<void()> on_progress;
     // As trouble(): when the primary layer begins to fail, and each time that a shard is found at
     // its limit. It is tried again. `same`: at its limit as before, which was told. May be empty.
@@ -125,8 +126,9 @@ class ProducerAgent {
   // Raw bytes without message boundaries: consumers get them in order, cut anywhere.
   Status Append(std::string_view bytes, AckCallback ack);
 
-  // How many bytes may wait elsewhere for the next on_progress: it comes by itself, and Publish
-  // before that would bring nothing forward. 0: the next message is to be Published at once.
+  // How many bytes may wait elsewhere for the next on_progress: it comes by itself, unless this has
+  // stopped, and Publish before that would bring nothing forward. 0: the next message is to be
+  // Published at once.
   int64_t bytes_before_progress() const { return core_.bytes_before_call(); }
 
   // Flushes what waits, without waiting for the interval.
@@ -167,7 +169,7 @@ class ProducerAgent {
  private:
   struct OpenFile;
 
-  void Progress();  // on_progress, and then DoWork
+  void OnProgress();  // on_progress, and then DoWork
   void DoWork();
   void Pace();
   void FinishClose();

@@ -109,9 +109,10 @@ class ProducerCore {
   void SetCached(bool cached) { append_.SetCached(cached); }
   void SetPause(Duration pause) { append_.SetPause(pause); }
   void SetRollBytes(int64_t bytes) { append_.SetRollBytes(bytes); }
-  // As of AppendCore: it is called when the next file is open, whatever waits meanwhile.
+  // As of AppendCore; without an open file the call is OnOpened, or the shard stops.
   int64_t bytes_before_call() const {
-    return state_ == ProducerState::kAppending ? append_.bytes_before_call() : INT64_MAX;
+    return state_ == ProducerState::kAppending ? append_.bytes_before_call()
+                                               : options_.append.flush_bytes;
   }
   // What waits is flushed at the next DoWork.
   void FlushSoon() { append_.FlushSoon(); }

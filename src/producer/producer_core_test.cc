@@ -189,9 +189,23 @@ TEST_F(ProducerCoreTest, AFullFileWhoseLastAppendFailsIsRecovered) {
 }
 
 TEST_F(ProducerCoreTest, WhileNoFileIsOpenWhatWaitsNeedNotBeBrought) {
-  EXPECT_EQ(core.bytes_before_call(), INT64_MAX);
+  constexpr int64_t kFlushBytes = 100;
+  EXPECT_EQ(core.bytes_before_call(), kFlushBytes);
   Opened(one);
   EXPECT_EQ(core.bytes_before_call(), 0);
+  ASSERT_TRUE(Publish(std::string(10, 'a')).ok());  // with its record all that a file may have
+  ASSERT_TRUE(DoWork().append.data);
+  Appended(Part::kData);
+  ASSERT_TRUE(DoWork().append.index);
+  EXPECT_EQ(core.state(), State::kFinishing);
+  EXPECT_EQ(core.bytes_before_call(), kFlushBytes);
+  Appended(Part::kIndex);
+  ASSERT_TRUE(DoWork().open);
+  EXPECT_EQ(core.state(), State::kRolling);
+  EXPECT_EQ(core.bytes_before_call(), kFlushBytes);
+  core.OnOpenFailed(UnavailableError("away"), At(0));
+  EXPECT_EQ(core.state(), State::kRecovering);
+  EXPECT_EQ(core.bytes_before_call(), kFlushBytes);
 }
 
 TEST_F(ProducerCoreTest, AnOldFileIsRolledOverUnlessItIsEmpty) {

@@ -58,7 +58,7 @@ struct PaceOptions {
   // Of the time of all processors.
   int percent_shortest = 70;
   int percent_longest = 94;
-  // Its thread does where it may: how long that waits says nothing.
+  // Its thread does: how long that waits says nothing.
   bool runs_before_others = false;
 };
 

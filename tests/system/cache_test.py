@@ -112,8 +112,11 @@ class Caches(SystemTest):
             """Of each name of the process' threads."""
             found = {}
             for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
-                name = (task / "comm").read_text().strip()
-                found.setdefault(name, set()).add(os.getpriority(os.PRIO_PROCESS, int(task.name)))
+                try:
+                    name = (task / "comm").read_text().strip()
+                    found.setdefault(name, set()).add(os.getpriority(os.PRIO_PROCESS, int(task.name)))
+                except OSError:  # it has ended
+                    continue
             return found
 
         for pid in self.up.pids("here", "cache").values():
