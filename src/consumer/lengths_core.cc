@@ -71,7 +71,8 @@ void LengthsCore::OnMetadata(MonotonicTime now, const PairMetadata& pair, const 
   if (comparable && beat_before > 0 && metadata_.heartbeat_us > beat_before) {
     beats_ = std::min(beats_ + 1, kBeatsOfLife);
   }
-  if (!options_.doorbell || doorbell_ == Doorbell::kSet) return;
+  if (Settled()) next_poll_ = std::max(next_poll_, now + options_.primary_poll);
+  if (!options_.doorbell || doorbell_ == Doorbell::kSet || Settled()) return;
   if (poll_was_news_ && pause_ > Duration()) {
     next_poll_ = now + pause_;
   } else {
@@ -275,6 +276,11 @@ int64_t LengthsCore::CacheLimit(Part part) const {
 
 int64_t LengthsCore::PrimaryLimit(Part part) const {
   return Sealed(metadata_.primary_length[Index(part)], part);
+}
+
+bool LengthsCore::Settled() const {
+  return next() && seal_ && CacheLimit(Part::kData) == seal_->length[Index(Part::kData)] &&
+         CacheLimit(Part::kIndex) == seal_->length[Index(Part::kIndex)];
 }
 
 bool LengthsCore::CacheHasAll() const {

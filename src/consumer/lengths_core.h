@@ -21,7 +21,9 @@
 // While the doorbell is set no poll is timed: a poll that is due waits for other work, at the
 // latest for the doorbell's time-out. It is half set while nobody can watch one of its values, and
 // then lengths are polled beside it. With a pause (SetPause) answers with news are followed by a
-// poll after it, and the doorbell is wanted when there is none.
+// poll after it, and the doorbell is wanted when there is none. It is never wanted of a closed file
+// that the cache has whole while the next one is known: who reads it is behind, and the same value
+// (stream/metadata.h) changes with each flush of the file that is written now.
 //
 // Invariants: lengths, once known, do not fall and never pass the seal. What may be read of the
 // primary layer is what Algorithm 1 (delayed_read_core.h) allows, or everything while nobody knows
@@ -188,6 +190,8 @@ class LengthsCore {
   // The cache says all that there is: it has the pair, and the producer's side writes to it.
   bool CacheIsAlive() const { return metadata_known() && beats_ >= kBeatsOfLife; }
   bool CacheHasAll() const;
+  // No answer of the metadata cache will ever say more of the file's lengths.
+  bool Settled() const;
   bool List(MonotonicTime now);
   void LearnSeal();
   void NobodyKnows(MonotonicTime now);

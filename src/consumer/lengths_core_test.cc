@@ -240,6 +240,38 @@ TEST_F(LengthsTest, NotificationsWithoutNewsAreFollowedOnceAMillisecondOnly) {
   EXPECT_EQ(core_->NextWork(), Ms(1));
 }
 
+// Its value changes with every flush of a later file, and a crowd that is behind would read lengths
+// all the time in place of bytes.
+TEST_F(LengthsTest, TheDoorbellOfAClosedFileIsNotSetAgainOnceTheCacheHasItWhole) {
+  options_.doorbell = true;
+  Open();
+  (void)At(0);
+  PairMetadata pair = Pair(512, 512);
+  for (auto& seal : pair.seal) seal = 1024;
+  OnMetadata(Ms(1), pair, Next(1124, 20));
+  EXPECT_TRUE(At(1).watch) << "bytes are to come";
+  core_->OnDoorbell(Ms(2), true);
+  EXPECT_TRUE(At(2).read_metadata);
+  pair.cache_length[0] = pair.cache_length[1] = 1024;
+  OnMetadata(Ms(3), pair, {});
+  EXPECT_FALSE(At(3).watch);
+  EXPECT_FALSE(At(999).read_metadata);
+  (void)At(1000);
+  EXPECT_TRUE(At(1003).read_metadata) << "the producer's heartbeat is looked for";
+  OnMetadata(Ms(1004), pair, {});
+  EXPECT_FALSE(At(1004).watch) << "nor after an answer without news";
+}
+
+TEST_F(LengthsTest, TheDoorbellOfAClosedFileIsSetUntilTheNextOneIsKnown) {
+  options_.doorbell = true;
+  Open();
+  (void)At(0);
+  PairMetadata pair = Pair(1024, 1024);
+  for (auto& seal : pair.seal) seal = 1024;
+  OnMetadata(Ms(1), pair, {});
+  EXPECT_TRUE(At(1).watch);
+}
+
 TEST_F(LengthsTest, WhereNobodyCanWatchOrLengthsCannotBeReadPollsGoOn) {
   options_.doorbell = true;
   Open();
