@@ -193,7 +193,9 @@ TEST_F(ProducerCoreTest, WhileNoFileIsOpenWhatWaitsNeedNotBeBrought) {
   EXPECT_EQ(core.bytes_before_call(), kFlushBytes);
   Opened(one);
   EXPECT_EQ(core.bytes_before_call(), 0);
-  ASSERT_TRUE(Publish(std::string(10, 'a')).ok());  // with its record all that a file may have
+  Deliver("a");
+  EXPECT_EQ(core.bytes_before_call(), 0);
+  ASSERT_TRUE(Publish(std::string(10, 'b')).ok());  // all that a file may have
   ASSERT_TRUE(DoWork().append.data);
   Appended(Part::kData);
   ASSERT_TRUE(DoWork().append.index);
