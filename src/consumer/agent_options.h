@@ -20,7 +20,8 @@ struct AgentOptions {
   // again later while the machine is full (stream/pace_core.h). Null: at once.
   std::optional<ThreadTimes> (*thread_times)() = nullptr;
   // How often the primary layer itself is asked for lengths: the fallback when the metadata cache
-  // is away, and how a stream is found whose lengths nobody published.
+  // is away, and how a stream is found whose lengths nobody published. And how often lengths are
+  // polled of a file that can't have others.
   Duration primary_poll = Duration::Seconds(1);
   // Algorithm 1's maxDelay.
   Duration delay_max = Duration::Seconds(1);

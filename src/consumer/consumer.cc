@@ -355,6 +355,7 @@ ShardStatus Consumer::shard_status(int32_t shard) const {
           .error = agent.status(),
           .first_available = agent.first_available(),
           .lag_bytes = agent.lag_bytes(),
+          .next_is_known = agent.next_is_known(),
           .ready = agent.ready(),
           .trouble = agent.trouble(),
           .missing = std::move(missing),

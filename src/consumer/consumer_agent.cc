@@ -205,6 +205,7 @@ bool ConsumerAgent::RollOver() {
 // --- Lengths
 
 void ConsumerAgent::DoWork() {
+  Pace();
   LengthsCore& lengths = file_->lengths;
   const MonotonicTime now = ports_.loop->Now();
   const LengthsCore::Work work = lengths.DoWork(now);
@@ -285,7 +286,6 @@ void ConsumerAgent::OnMetadata(const cache::Values& values) {
     return value.has_value() ? stream::DecodePairMetadata(of, *value) : PairMetadata();
   };
   const int64_t chunk_size = lengths.chunk_size();
-  Pace();
   lengths.OnMetadata(ports_.loop->Now(), decode(seq, values.front()),
                      decode(seq + 1, values.back()),
                      values.front().complete && values.back().complete);
@@ -503,6 +503,8 @@ std::optional<int64_t> ConsumerAgent::begins_beyond() const {
 }
 
 WallTime ConsumerAgent::as_of() const { return file_ ? file_->lengths.as_of() : WallTime(); }
+
+bool ConsumerAgent::next_is_known() const { return file_ && file_->lengths.next(); }
 
 ShardState ConsumerAgent::state() const {
   switch (phase_) {

@@ -90,6 +90,7 @@ class ConsumerAgent {
   int64_t file_seq() const;
   std::optional<int64_t> begins_beyond() const;
   WallTime as_of() const;
+  bool next_is_known() const;
   // File, lengths and what it waits for, in one line for people.
   std::string DebugString() const;
   const Counters& counters() const { return counters_; }

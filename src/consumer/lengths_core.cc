@@ -279,8 +279,11 @@ int64_t LengthsCore::PrimaryLimit(Part part) const {
 }
 
 bool LengthsCore::Settled() const {
-  return next() && seal_ && CacheLimit(Part::kData) == seal_->length[Index(Part::kData)] &&
-         CacheLimit(Part::kIndex) == seal_->length[Index(Part::kIndex)];
+  const auto whole = [&](Part part) {
+    const int64_t length = seal_->length[Index(part)];
+    return CacheLimit(part) == length && PrimaryLimit(part) == length;
+  };
+  return next() && seal_ && whole(Part::kData) && whole(Part::kIndex);
 }
 
 bool LengthsCore::CacheHasAll() const {

@@ -22,8 +22,9 @@
 // latest for the doorbell's time-out. It is half set while nobody can watch one of its values, and
 // then lengths are polled beside it. With a pause (SetPause) answers with news are followed by a
 // poll after it, and the doorbell is wanted when there is none. It is never wanted of a closed file
-// that the cache has whole while the next one is known: who reads it is behind, and the same value
-// (stream/metadata.h) changes with each flush of the file that is written now.
+// that both layers have whole while the next one is known: who reads it is behind, and the same
+// value (stream/metadata.h) changes with each flush of the file that is written now. Such a file is
+// polled every `primary_poll`, for the heartbeat.
 //
 // Invariants: lengths, once known, do not fall and never pass the seal. What may be read of the
 // primary layer is what Algorithm 1 (delayed_read_core.h) allows, or everything while nobody knows

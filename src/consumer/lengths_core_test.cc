@@ -242,7 +242,7 @@ TEST_F(LengthsTest, NotificationsWithoutNewsAreFollowedOnceAMillisecondOnly) {
 
 // Its value changes with every flush of a later file, and a crowd that is behind would read lengths
 // all the time in place of bytes.
-TEST_F(LengthsTest, TheDoorbellOfAClosedFileIsNotSetAgainOnceTheCacheHasItWhole) {
+TEST_F(LengthsTest, TheDoorbellOfAClosedFileIsNotSetAgainOnceBothLayersHaveItWhole) {
   options_.doorbell = true;
   Open();
   (void)At(0);
@@ -253,6 +253,7 @@ TEST_F(LengthsTest, TheDoorbellOfAClosedFileIsNotSetAgainOnceTheCacheHasItWhole)
   core_->OnDoorbell(Ms(2), true);
   EXPECT_TRUE(At(2).read_metadata);
   pair.cache_length[0] = pair.cache_length[1] = 1024;
+  pair.primary_length[0] = pair.primary_length[1] = 1024;
   OnMetadata(Ms(3), pair, {});
   EXPECT_FALSE(At(3).watch);
   EXPECT_FALSE(At(999).read_metadata);
@@ -260,6 +261,33 @@ TEST_F(LengthsTest, TheDoorbellOfAClosedFileIsNotSetAgainOnceTheCacheHasItWhole)
   EXPECT_TRUE(At(1003).read_metadata) << "the producer's heartbeat is looked for";
   OnMetadata(Ms(1004), pair, {});
   EXPECT_FALSE(At(1004).watch) << "nor after an answer without news";
+}
+
+TEST_F(LengthsTest, TheDoorbellOfAClosedFileIsSetWhileALayerHasNotAllOfIt) {
+  options_.doorbell = true;
+  PairMetadata whole = Pair(1024, 1024);
+  for (auto& seal : whole.seal) seal = 1024;
+  for (int part = 0; part < stream::kParts; ++part) {
+    for (int64_t(PairMetadata::*length)[stream::kParts] :
+         {&PairMetadata::cache_length, &PairMetadata::primary_length}) {
+      Open();
+      (void)At(0);
+      PairMetadata pair = whole;
+      (pair.*length)[part] = 1023;
+      OnMetadata(Ms(1), pair, Next(1124, 20));
+      EXPECT_TRUE(At(1).watch) << part;
+    }
+  }
+}
+
+TEST_F(LengthsTest, PollsOfAClosedFileThatBothLayersHaveAreSeldomWithoutADoorbellToo) {
+  Open();
+  (void)At(0);
+  PairMetadata pair = Pair(1024, 1024);
+  for (auto& seal : pair.seal) seal = 1024;
+  OnMetadata(Ms(1), pair, Next(1124, 20));
+  EXPECT_FALSE(At(100).read_metadata);
+  EXPECT_TRUE(At(1001).read_metadata);
 }
 
 TEST_F(LengthsTest, TheDoorbellOfAClosedFileIsSetUntilTheNextOneIsKnown) {

@@ -35,6 +35,8 @@ struct ShardStatus {
   // Data bytes of the current file that are known to exist and were not given yet: the lag, as far
   // as this cell knows.
   int64_t lag_bytes = 0;
+  // A file behind the current one is known, which is not the last one then.
+  bool next_is_known = false;
   // Poll would give something at once.
   bool ready = false;
   // Why bytes that are said to be there could not be read at the last try, or, in kLocating, what
@@ -52,8 +54,8 @@ struct ShardStatus {
   // How many messages the shard has here, if it begins behind them all: the cell is behind the one
   // that the position is from, or it is no position of this stream.
   std::optional<int64_t> begins_beyond;
-  // Heartbeat of the current file: the producer's side was alive and had published everything then.
-  // 0: not known.
+  // Heartbeat of the current file, or of the next one: the producer's side was alive and had
+  // published everything then. 0: not known.
   WallTime as_of;
 };
 

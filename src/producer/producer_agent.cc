@@ -300,7 +300,7 @@ void ProducerAgent::Heartbeat() {
   // shard must see that it is taken.
   ++heartbeats_;
   file_->shadow->Heartbeat(options_.heartbeat);
-  if (core_.file_open()) DoWork();  // an idle file may have come of age
+  if (core_.file_open()) OnProgress();  // an idle file may have come of age
 }
 
 void ProducerAgent::PublishAgain() {

@@ -61,8 +61,11 @@ class Consume(OneCellTest):
                 got = self.rows(where, "--from", f"number:{first}", "--to", f"number:{last}")
                 self.assertEqual(sorted((r["shard"], r["number"]) for r in got),
                                  [(s, n) for s in (0, 1) for n in range(first, last)])
-        time2 = {row["shard"]: row["time"] for row in rows if row["number"] == 2}
+        time2, time3 = ({row["shard"]: row["time"] for row in rows if row["number"] == n} for n in (2, 3))
         for shard in (0, 1):
+            # The end of a file is not that of the messages before a time, though the next file's lengths are known.
+            got = self.rows(where, "--shard", str(shard), "--to", "time:" + time3[shard])
+            self.assertEqual([r["number"] for r in got], [0, 1, 2])
             got = self.rows(where, "--shard", str(shard), "--from", "time:" + time2[shard], "--to", "end")
             self.assertEqual([r["number"] for r in got], [2, 3])
             got = self.rows(where, "--shard", str(shard), "--to", "time:" + time2[shard])
