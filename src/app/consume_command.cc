@@ -265,8 +265,8 @@ bool AllEnded(const consumer::Consumer& consumer, const Ends& ends,
     if (!position && status.state != consumer::ShardState::kWaiting) return false;
     const int64_t next = position ? position->number : 0;
     if (end.kind != consumer::EndPoint::Kind::kTime) return end.IsReached(next, WallTime());
-    return !status.ready && status.lag_bytes == 0 && !status.next_is_known &&
-           status.missing.ok() && status.trouble.ok() && end.IsReached(next, status.as_of);
+    return !status.ready && status.lag_bytes == 0 && !status.next_is_known && status.missing.ok() &&
+           status.trouble.ok() && end.IsReached(next, status.as_of);
   });
 }
 
