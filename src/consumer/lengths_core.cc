@@ -71,8 +71,11 @@ void LengthsCore::OnMetadata(MonotonicTime now, const PairMetadata& pair, const 
   if (comparable && beat_before > 0 && metadata_.heartbeat_us > beat_before) {
     beats_ = std::min(beats_ + 1, kBeatsOfLife);
   }
-  if (Settled()) next_poll_ = std::max(next_poll_, now + options_.primary_poll);
-  if (!options_.doorbell || doorbell_ == Doorbell::kSet || Settled()) return;
+  if (Settled()) {
+    next_poll_ = std::max(next_poll_, now + options_.primary_poll);
+    return;
+  }
+  if (!options_.doorbell || doorbell_ == Doorbell::kSet) return;
   if (poll_was_news_ && pause_ > Duration()) {
     next_poll_ = now + pause_;
   } else {

@@ -41,6 +41,12 @@ class LengthsTest : public ::testing::Test {
     }
     return pair;
   }
+  // The same of a closed file of 1024 bytes.
+  PairMetadata Closed(int64_t cache, int64_t primary) const {
+    PairMetadata pair = Pair(cache, primary);
+    for (auto& seal : pair.seal) seal = 1024;
+    return pair;
+  }
   PairMetadata Next(int64_t start_byte, int64_t start_number) const {
     PairMetadata next;
     next.created_us = stem_.created_us + 1;
@@ -246,33 +252,27 @@ TEST_F(LengthsTest, TheDoorbellOfAClosedFileIsNotSetAgainOnceBothLayersHaveItWho
   options_.doorbell = true;
   Open();
   (void)At(0);
-  PairMetadata pair = Pair(512, 512);
-  for (auto& seal : pair.seal) seal = 1024;
-  OnMetadata(Ms(1), pair, Next(1124, 20));
+  OnMetadata(Ms(1), Closed(512, 512), Next(1124, 20));
   EXPECT_TRUE(At(1).watch) << "bytes are to come";
   core_->OnDoorbell(Ms(2), true);
   EXPECT_TRUE(At(2).read_metadata);
-  pair.cache_length[0] = pair.cache_length[1] = 1024;
-  pair.primary_length[0] = pair.primary_length[1] = 1024;
-  OnMetadata(Ms(3), pair, {});
+  OnMetadata(Ms(3), Closed(1024, 1024), {});
   EXPECT_FALSE(At(3).watch);
   EXPECT_FALSE(At(999).read_metadata);
   (void)At(1000);
   EXPECT_TRUE(At(1003).read_metadata) << "the producer's heartbeat is looked for";
-  OnMetadata(Ms(1004), pair, {});
+  OnMetadata(Ms(1004), Closed(1024, 1024), {});
   EXPECT_FALSE(At(1004).watch) << "nor after an answer without news";
 }
 
 TEST_F(LengthsTest, TheDoorbellOfAClosedFileIsSetWhileALayerHasNotAllOfIt) {
   options_.doorbell = true;
-  PairMetadata whole = Pair(1024, 1024);
-  for (auto& seal : whole.seal) seal = 1024;
   for (int part = 0; part < stream::kParts; ++part) {
     for (int64_t(PairMetadata::*length)[stream::kParts] :
          {&PairMetadata::cache_length, &PairMetadata::primary_length}) {
       Open();
       (void)At(0);
-      PairMetadata pair = whole;
+      PairMetadata pair = Closed(1024, 1024);
       (pair.*length)[part] = 1023;
       OnMetadata(Ms(1), pair, Next(1124, 20));
       EXPECT_TRUE(At(1).watch) << part;
@@ -283,9 +283,7 @@ TEST_F(LengthsTest, TheDoorbellOfAClosedFileIsSetWhileALayerHasNotAllOfIt) {
 TEST_F(LengthsTest, PollsOfAClosedFileThatBothLayersHaveAreSeldomWithoutADoorbellToo) {
   Open();
   (void)At(0);
-  PairMetadata pair = Pair(1024, 1024);
-  for (auto& seal : pair.seal) seal = 1024;
-  OnMetadata(Ms(1), pair, Next(1124, 20));
+  OnMetadata(Ms(1), Closed(1024, 1024), Next(1124, 20));
   EXPECT_FALSE(At(100).read_metadata);
   EXPECT_TRUE(At(1001).read_metadata);
 }
@@ -294,9 +292,7 @@ TEST_F(LengthsTest, TheDoorbellOfAClosedFileIsSetUntilTheNextOneIsKnown) {
   options_.doorbell = true;
   Open();
   (void)At(0);
-  PairMetadata pair = Pair(1024, 1024);
-  for (auto& seal : pair.seal) seal = 1024;
-  OnMetadata(Ms(1), pair, {});
+  OnMetadata(Ms(1), Closed(1024, 1024), {});
   EXPECT_TRUE(At(1).watch);
 }
 
