@@ -339,10 +339,10 @@ PollPrimary(len) ==
 
 \* Reads chunk c and gets len bytes of it, counted from the chunk's beginning: none for
 \* a miss, fewer than the chunk has from a replica that lags, more than it has when the
-\* answer was under way while the chunk was evicted.
+\* answer was under way while the chunk was evicted.  It may do so before anybody
+\* said that the chunk is there: what a cache has is committed.
 ReadChunk(c, len) ==
   /\ FreeOnly
-  /\ Base(c) < seenCache
   /\ len <= written[c]
   /\ LET at == Max(Pos, Base(c))
          v  == chunk[c]

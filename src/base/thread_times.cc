@@ -15,27 +15,39 @@
 namespace tailcast {
 namespace {
 
-// The numbers that the file begins with, after `format`'s text.
-template <typename... Number>
-bool ReadNumbers(const char* path, const char* format, Number*... numbers) {
-  const int fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return false;
-  char text[192];
-  const ssize_t n = read(fd, text, sizeof(text) - 1);
-  close(fd);
-  if (n <= 0) return false;
-  text[n] = '\0';
-  return std::sscanf(text, format, numbers...) == sizeof...(numbers);
-}
+// A file of /proc that is read again and again: opening it costs more than reading it.
+class ProcFile {
+ public:
+  explicit ProcFile(const char* path) : fd_(open(path, O_RDONLY | O_CLOEXEC)) {}
+  ~ProcFile() {
+    if (fd_ >= 0) close(fd_);
+  }
+  ProcFile(const ProcFile&) = delete;
+  ProcFile& operator=(const ProcFile&) = delete;
+
+  // The numbers that it begins with, after `format`'s text.
+  template <typename... Number>
+  bool Read(const char* format, Number*... numbers) const {
+    char text[192];
+    const ssize_t n = pread(fd_, text, sizeof(text) - 1, 0);
+    if (n <= 0) return false;
+    text[n] = '\0';
+    return std::sscanf(text, format, numbers...) == sizeof...(numbers);
+  }
+
+ private:
+  const int fd_;
+};
 
 }  // namespace
 
 std::optional<ThreadTimes> ReadThreadTimes() {
   unsigned long long ran_ns, waited_ns;
   unsigned long long user, nice, kernel, idle, disk;  // ticks of all processors since it booted
-  if (!ReadNumbers("/proc/thread-self/schedstat", "%llu %llu", &ran_ns, &waited_ns) ||
-      !ReadNumbers("/proc/stat", "cpu %llu %llu %llu %llu %llu", &user, &nice, &kernel, &idle,
-                   &disk)) {
+  thread_local const ProcFile thread("/proc/thread-self/schedstat");
+  static const ProcFile machine("/proc/stat");
+  if (!thread.Read("%llu %llu", &ran_ns, &waited_ns) ||
+      !machine.Read("cpu %llu %llu %llu %llu %llu", &user, &nice, &kernel, &idle, &disk)) {
     return std::nullopt;
   }
   static const long processors = sysconf(_SC_NPROCESSORS_ONLN);

@@ -59,14 +59,18 @@ using Values = std::vector<ValueAnswer>;  // in the order of the reads
 enum class ReadMode : uint8_t {
   kRelaxed,     // one replica first, hedged when it is slow, then the others for short answers
   kConsistent,  // at least two replicas at once; the longest value counts, a value may be complete
+  kAnyOne,      // of a chunk that nobody said is there: the first replica's answer, whatever it has
 };
 
 // What a client counts, each cause on its own: written by its loop, read by any thread.
 // client_metrics.h has the name of each as a metric.
+// Chunks that nobody said are there (ReadMode::kAnyOne) count as reads_ahead, and as hits_ahead if
+// they brought bytes; not as reads, hits, short_reads and misses.
 struct ClientCounters {
   OwnedCounter reads, hits, short_reads, misses, torn_retries, hedges, hedges_left,
       consistent_reads, widened_reads, overflow_reads, bytes_read, useful_bytes, value_reads,
-      partial_values, mutations, mutation_failures, watches, notifications, watch_refusals;
+      partial_values, reads_ahead, hits_ahead, mutations, mutation_failures, watches, notifications,
+      watch_refusals;
   // Values that contradict each other, each a DataLoss. By who found it: a read of a chunk, of a
   // value, at two replicas; a read, with what this client was given before; a replica, when it was
   // given what it drops.

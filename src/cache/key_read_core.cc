@@ -49,8 +49,15 @@ bool AppendValidated(ChunkRead& read, const ValidatedBytes& value) {
   return true;
 }
 
-void CountChunk(const ChunkRead& read, ClientCounters& counters) {
-  if (read.length >= read.want) {
+void CountBegun(ReadMode mode, ClientCounters& counters) {
+  ++(mode == ReadMode::kAnyOne ? counters.reads_ahead : counters.reads);
+  if (mode == ReadMode::kConsistent) ++counters.consistent_reads;
+}
+
+void CountEnded(const ChunkRead& read, ReadMode mode, ClientCounters& counters) {
+  if (mode == ReadMode::kAnyOne) {
+    if (read.length > read.have) ++counters.hits_ahead;
+  } else if (read.length >= read.want) {
     ++counters.hits;
   } else if (read.length > read.have) {
     ++counters.short_reads;

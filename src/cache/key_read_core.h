@@ -72,8 +72,9 @@ struct ValidatedBytes {
 // value: others may have brought bytes since the read began, and replicas may contradict each
 // other, but no chunk holds bytes of both.
 bool AppendValidated(ChunkRead& read, const ValidatedBytes& value);
-// Counts a chunk's read that has ended: a hit, short, or a miss.
-void CountChunk(const ChunkRead& read, ClientCounters& counters);
+// Counts a chunk's read that begins, and one that has ended: a hit, short, or a miss.
+void CountBegun(ReadMode mode, ClientCounters& counters);
+void CountEnded(const ChunkRead& read, ReadMode mode, ClientCounters& counters);
 // As AppendValidated, for a whole value that came by rpc, whose transport validates.
 KeyAnswer AnswerByRpc(ChunkRead* chunk, std::string_view value);
 

@@ -157,10 +157,6 @@ bool MemoryClient::ReadOneLocked(ChunkRead& read) {
   return read.length >= read.want;
 }
 
-void MemoryClient::CountChunks(std::span<const ChunkRead> reads) {
-  for (const ChunkRead& read : reads) CountChunk(read, counters_);
-}
-
 bool MemoryClient::DelayedLocked() const {
   return store_->faults_.delay > Duration() || store_->faults_.jitter > Duration();
 }
@@ -186,20 +182,19 @@ bool MemoryClient::TryReadChunks(std::span<ChunkRead> reads) {
 
 void MemoryClient::ReadChunks(std::span<ChunkRead> reads, ReadMode mode, Duration timeout,
                               Callback<void()> done) {
-  if (mode == ReadMode::kConsistent) counters_.consistent_reads += reads.size();
-  Later(timeout, [this, reads, done = std::move(done)](bool late) mutable {
+  Later(timeout, [this, reads, mode, done = std::move(done)](bool late) mutable {
     {
       std::lock_guard lock(store_->mutex_);
       for (ChunkRead& read : reads) {
         if (read.length >= read.want) continue;
-        ++counters_.reads;
+        CountBegun(mode, counters_);
         if (late) {
           read.length = read.have;
           read.late = true;
         } else {
           ReadOneLocked(read);
         }
-        CountChunks(std::span<const ChunkRead>(&read, 1));
+        CountEnded(read, mode, counters_);
       }
     }
     done();

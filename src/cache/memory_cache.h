@@ -131,7 +131,6 @@ class MemoryClient : public Client {
   bool ReadOneLocked(ChunkRead& read);
   // False: there is none at the moment. The store is locked.
   bool ReadValuesLocked(std::span<const ValueRead> reads, Values& values);
-  void CountChunks(std::span<const ChunkRead> reads);
   bool DelayedLocked() const;
 
   EventLoop* loop_;

@@ -167,8 +167,7 @@ void QuorumClient::ReadChunks(std::span<ChunkRead> reads, ReadMode mode, Duratio
   for (ChunkRead& read : reads) {
     if (read.length >= read.want) continue;
     batch->AddChunk(&read, mode);
-    ++context.counters.reads;
-    if (mode == ReadMode::kConsistent) ++context.counters.consistent_reads;
+    CountBegun(mode, context.counters);
   }
   Run(std::move(batch), timeout, [done = std::move(done)](ReadBatch&) mutable { done(); });
 }

@@ -57,7 +57,7 @@ Mask ReadCore::OnError(uint8_t replica) {
 
 Mask ReadCore::Next() {
   if (kind_ == Kind::kChunk) {
-    if (answered_ != 0 && longest_ >= want_) {
+    if (answered_ != 0 && (longest_ >= want_ || mode_ == ReadMode::kAnyOne)) {
       done_ = true;
       return 0;
     }

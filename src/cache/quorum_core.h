@@ -25,11 +25,12 @@ using Mask = uint8_t;
 // One read of one key. After each call: ask the replicas of the returned mask, unless done().
 //
 // A chunk (`want` > 0 bytes) is done at the first validated answer of `want` bytes; short of that,
-// when all replicas that can be reached have answered. A value is done when two whole replicas have
-// answered (all, if it has fewer than two), and then complete: the join of two whole ones includes
-// every write that two whole ones acknowledged (spec Merge: ReadsSeeAcked). Or it is done when all
-// that can be reached have answered, and then partial: their join is a lower bound. So it is of a
-// relaxed read, which one whole replica ends that has the value.
+// when all replicas that can be reached have answered; with kAnyOne one answer will do. A value is
+// done when two whole replicas have answered (all, if it has fewer than two), and then complete:
+// the join of two whole ones includes every write that two whole ones acknowledged (spec Merge:
+// ReadsSeeAcked). Or it is done when all that can be reached have answered, and then partial: their
+// join is a lower bound. So it is of a relaxed read, which one whole replica ends that has the
+// value.
 //
 //   Fig 5: want 4096. Start({1,2,3} usable) -> ask 1; OnAnswer(1, 1000) -> ask 2 and 3;
 //   OnAnswer(3, 4096) -> done. Replica 2's answer comes later and is ignored.

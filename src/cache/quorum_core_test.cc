@@ -30,6 +30,18 @@ TEST(ReadCoreTest, RelaxedReadEndsAtTheFirstAnswerThatIsLongEnough) {
   EXPECT_EQ(core.answers(), 1);
 }
 
+TEST(ReadCoreTest, AnyOneEndsAtTheFirstAnswerWhateverItHas) {
+  ReadCore core;
+  EXPECT_EQ(core.Start(Kind::kChunk, ReadMode::kAnyOne, 3, kAll, kAll, 4096), 0b001);
+  EXPECT_EQ(core.OnAnswer(0, 0), 0);
+  EXPECT_TRUE(core.done());
+  core.Start(Kind::kChunk, ReadMode::kAnyOne, 3, kAll, kAll, 4096);
+  EXPECT_EQ(core.OnError(0), 0b110) << "no answer is none";
+  EXPECT_EQ(core.OnAnswer(2, 100), 0);
+  EXPECT_TRUE(core.done());
+  EXPECT_EQ(core.longest(), 100u);
+}
+
 TEST(ReadCoreTest, Fig6MissOnlyWhenAllThatCanBeReachedAnswered) {
   ReadCore core;
   core.Start(Kind::kChunk, ReadMode::kRelaxed, 3, kAll, kAll, 4096);

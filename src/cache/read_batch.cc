@@ -342,7 +342,7 @@ void ReadBatch::FinishItem(Item& item) {
   ReleaseLanding(item.target);
   ChunkRead& read = *item.chunk();
   read.length = std::max(read.length, read.have);
-  CountChunk(read, context_.counters);
+  CountEnded(read, item.mode, context_.counters);
 }
 
 void ReadBatch::Finish() {

@@ -41,11 +41,13 @@ HashRing::Table HashRing::MakeTable(const Members& members) {
     auto& kept = table.owners.emplace_back();
     std::copy_n(owners.replica.begin(), distinct, kept.begin());
   }
-  table.first.resize(kTableSize);
   size_t at = 0;
-  for (uint64_t slot = 0; slot < kTableSize; ++slot) {
-    while (at < table.places.size() && table.places[at] < slot << kTableShift) ++at;
-    table.first[slot] = static_cast<uint32_t>(at);
+  for (uint64_t top = 0; top < kTableSize; ++top) {
+    Slot& slot = table.slots.emplace_back();
+    slot.first = static_cast<uint32_t>(at);
+    slot.owners = table.owners[at % table.owners.size()];
+    while (at < table.places.size() && table.places[at] >> kTableShift == top) ++at;
+    slot.points = static_cast<uint16_t>(at - slot.first);
   }
   return table;
 }

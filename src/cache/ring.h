@@ -70,10 +70,12 @@ class HashRing {
     if (members_.empty()) return {};
     const Table& table = *table_;
     const uint64_t place = PlaceOf(key);
-    size_t at = table.first[place >> kTableShift];
-    while (at < table.places.size() && table.places[at] < place) ++at;
+    const Slot& slot = table.slots[place >> kTableShift];
+    size_t at = slot.first;
+    // Most slots have no point: their keys' owners are here.
+    for (size_t i = 0; i < slot.points && table.places[at] < place; ++i) ++at;
     Owners owners;
-    const auto& kept = table.owners[at == table.places.size() ? 0 : at];
+    const Kept& kept = at == slot.first ? slot.owners : table.owners[at % table.owners.size()];
     std::copy(kept.begin(), kept.end(), owners.replica.begin());
     owners.count = static_cast<uint8_t>(OwnersPerKey(members_));
     return owners;
@@ -88,13 +90,18 @@ class HashRing {
   static constexpr int kTableShift = 52;
   static constexpr uint64_t kTableSize = 1ull << (64 - kTableShift);
   using Members =
-      std::vector<std::pair<std::string, uint16_t>>;  // name, index in the configuration
+      std::vector<std::pair<std::string, uint16_t>>;   // name, index in the configuration
+  using Kept = std::array<uint16_t, kReplicasPerKey>;  // the first OwnersPerKey of them
+  // Of places with the same top bits.
+  struct Slot {
+    uint32_t first = 0;   // point that can be at or after one of them
+    uint16_t points = 0;  // that are among them
+    Kept owners{};        // of keys at or before the first
+  };
   struct Table {
     std::vector<uint64_t> places;  // of all points, sorted
-    // Of keys at or before each place; the first OwnersPerKey of them.
-    std::vector<std::array<uint16_t, kReplicasPerKey>> owners;
-    // By the top bits of a place: the first point that can be at or after it.
-    std::vector<uint32_t> first;
+    std::vector<Kept> owners;      // of keys at or before each place
+    std::vector<Slot> slots;
   };
   static bool IsIn(const Replica& replica, WhichRing which) {
     return which == WhichRing::kRead ? replica.in_ring : replica.in_other;

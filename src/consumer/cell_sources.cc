@@ -38,9 +38,11 @@ int64_t Counters::*CellSources::CellSource::fallback() const {
 
 std::optional<stream::RangeResult> CellSources::CellSource::Read(
     Part part, stream::RangeRequest request, Callback<void(stream::RangeResult)> done) {
-  const int64_t in_cache = with_cache_ ? cell_.lengths_.cache(part).known : 0;
-  request.cache_limit = std::min(request.cache_limit, in_cache);
-  request.primary_limit = std::min(request.primary_limit, cell_.lengths_.primary(part).known);
+  const SourceLengths in_cache = with_cache_ ? cell_.lengths_.cache(part) : SourceLengths();
+  const int64_t in_primary = request.ahead ? 0 : cell_.lengths_.primary(part).known;
+  request.cache_limit =
+      std::min(request.cache_limit, request.ahead ? in_cache.perhaps : in_cache.known);
+  request.primary_limit = std::min(request.primary_limit, in_primary);
   return cell_.reader(part).Read(request, std::move(done));
 }
 

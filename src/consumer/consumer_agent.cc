@@ -157,9 +157,11 @@ void ConsumerAgent::SignalReady() {
 // --- Files
 
 void ConsumerAgent::OpenFile(const FilePlace& place) {
+  auto opened = std::make_unique<OpenedFile>(*this, counters_, heartbeats_, place);
+  opened->lengths.SetPause(pace_.pause());
+  if (file_) opened->lengths.Follow(ports_.loop->Now(), file_->lengths);
   CloseFile();
-  file_ = std::make_unique<OpenedFile>(*this, counters_, heartbeats_, place);
-  file_->lengths.SetPause(pace_.pause());
+  file_ = std::move(opened);
   if (place.later) file_->lengths.OnLater(*place.later);
   const int64_t chunk_size = file_->lengths.chunk_size();
   std::vector<std::string_view> sources;
@@ -264,9 +266,11 @@ bool ConsumerAgent::ReadMetadata(cache::ReadMode mode) {
     file.metadata_reads.push_back({.key = key, .mode = mode});
   }
   if (ports_.metadata_cache->TryReadValues(file.metadata_reads, file.metadata)) {
+    file.lengths.SetRoundTrips(false);
     OnMetadata(file.metadata);
     return true;
   }
+  file.lengths.SetRoundTrips(true);
   ports_.metadata_cache->ReadValues(file.metadata_reads, options_.cache_timeout,
                                     file.scope().Bind([this](const Result<cache::Values>& values) {
                                       if (values.ok()) {
@@ -395,18 +399,23 @@ bool ConsumerAgent::Fetch(Part part) {
   Source& source = *file.sources[fetch->source];
   file.fallback[static_cast<int>(part)] =
       fetch->distrusted ? &Counters::fallback_corrupt : source.fallback();
-  const auto result = source.Read(part, std::move(fetch->request),
-                                  file.scope().Bind([this, part](const stream::RangeResult& late) {
-                                    OnFetched(part, late);
-                                    DoWork();
-                                  }));
-  return result && OnFetched(part, *result);
+  const int64_t ahead_to = fetch->request.ahead ? fetch->request.to : 0;
+  const auto result =
+      source.Read(part, std::move(fetch->request),
+                  file.scope().Bind([this, part, ahead_to](const stream::RangeResult& late) {
+                    OnFetched(part, late, ahead_to);
+                    DoWork();
+                  }));
+  return result && OnFetched(part, *result, ahead_to);
 }
 
-bool ConsumerAgent::OnFetched(Part part, const stream::RangeResult& result) {
+bool ConsumerAgent::OnFetched(Part part, const stream::RangeResult& result, int64_t ahead_to) {
   if (result.primary_reads > 0) ++(counters_.*file_->fallback[static_cast<int>(part)]);
   const MonotonicTime now = ports_.loop->Now();
   const bool progress = tail_.OnFetched(now, part, result);
+  if (ahead_to > 0) {
+    file_->lengths.OnAhead(now, part, result.end, result.end >= ahead_to, tail_.uneven());
+  }
   if (progress) {
     file_->lengths.OnProgress(now);
   } else if (IsNotFound(result.primary_error)) {

@@ -199,6 +199,50 @@ TEST_F(ConsumerAgentTest, AFullMachineIsSparedFromTheFirstReadOfAFileOn) {
   EXPECT_LE(agent_->counters().polls, polls + 4);
 }
 
+// Whose caches answer a round trip later: with the lengths that follow news it asks for what comes
+// next, and gives it before anybody has said that it is there.
+TEST_F(ConsumerAgentTest, WhatComesNextIsGivenBeforeItsLengthIsKnown) {
+  cache_.SetFaults({.delay = Duration::Micros(100)});
+  std::string data, index;
+  stream::PairMetadata pair;
+  pair.created_us = first_.created_us;
+  pair.chunk_size = 4096;
+  const auto write = [&](const std::string& payload, bool publish) {
+    stream::IndexRecord{static_cast<int64_t>(data.size()), static_cast<uint32_t>(payload.size()),
+                        Crc32c(payload), 1000}
+        .AppendTo(index);
+    data += payload;
+    for (const auto& [part, bytes] : {std::pair{Part::kData, data}, {Part::kIndex, index}}) {
+      cache_.Apply({keys_.Chunk(1, part, 4096, 0), cache::MergeRule::kLongerWins, false, bytes});
+    }
+    if (publish) {
+      pair.cache_length[0] = static_cast<int64_t>(data.size());
+      pair.cache_length[1] = static_cast<int64_t>(index.size());
+    }
+    ++pair.heartbeat_us;
+    cache_.Apply({keys_.MetadataGroup(1), cache::MergeRule::kMaxLanes, false,
+                  stream::EncodePairMetadata(1, pair)});
+  };
+  const auto take = [&] {
+    std::vector<Message> messages;
+    EXPECT_TRUE(loop_.RunUntil([&] { return agent_->ready(); }));
+    EXPECT_EQ(agent_->Take(messages, 1 << 20), 1u);
+    const std::string payload(messages.empty() ? "" : messages[0].payload);
+    agent_->Release();
+    return payload;
+  };
+  write("one", /*publish=*/true);
+  EXPECT_EQ(take(), "one");
+  write("two", /*publish=*/true);
+  EXPECT_EQ(take(), "two");
+  write("three", /*publish=*/false);
+  EXPECT_EQ(take(), "three") << agent_->DebugString();
+  EXPECT_GE(agent_->counters().rounds_ahead, 1);
+  EXPECT_EQ(agent_->lag_bytes(), 0);
+  EXPECT_EQ(agent_->begins_beyond(), std::nullopt);
+  EXPECT_EQ(agent_->counters().missing_chunks + agent_->counters().short_chunks, 0);
+}
+
 TEST_F(ConsumerAgentTest, ItMayEndAtAnyTurn) {
   for (int turns = 0; turns < 120; ++turns) {
     int left = turns;

@@ -5,6 +5,7 @@
 #include <deque>
 
 #include "tailcast/base/rng.h"
+#include "tailcast/consumer/ahead_core.h"
 #include "tailcast/consumer/delayed_read_core.h"
 #include "tailcast/consumer/given_times.h"
 #include "tailcast/consumer/rate_limiter.h"
@@ -14,6 +15,70 @@ namespace tailcast::consumer {
 namespace {
 
 MonotonicTime Ms(int64_t ms) { return MonotonicTime::FromMicros(ms * 1000); }
+
+using Outcome = AheadCore::Outcome;
+using stream::Part;
+
+TEST(AheadCoreTest, ARoundEndsWithTheAnswerOfItsSecondPart) {
+  AheadCore ahead;
+  EXPECT_FALSE(ahead.asking());
+  ahead.Begin(/*alone=*/true);
+  EXPECT_TRUE(ahead.alone());
+  EXPECT_TRUE(ahead.asks(Part::kData) && ahead.asks(Part::kIndex));
+  EXPECT_EQ(ahead.OnAnswer(Part::kIndex, 100, 50, /*more=*/true, false), Outcome::kNone);
+  EXPECT_TRUE(ahead.asks(Part::kIndex)) << "there may be more";
+  EXPECT_EQ(ahead.OnAnswer(Part::kIndex, 120, 100, false, false), Outcome::kNone);
+  EXPECT_FALSE(ahead.asks(Part::kIndex));
+  EXPECT_EQ(ahead.OnAnswer(Part::kData, 900, 900, false, false), Outcome::kBytes)
+      << "of one part will do";
+  EXPECT_FALSE(ahead.asking());
+  EXPECT_EQ(ahead.end(Part::kIndex), 120);
+  EXPECT_EQ(ahead.end(Part::kData), 900);
+}
+
+TEST(AheadCoreTest, BytesThatWereKnownAreNone) {
+  AheadCore ahead;
+  ahead.Begin(true);
+  ahead.OnAnswer(Part::kIndex, 100, 100, false, false);
+  EXPECT_EQ(ahead.OnAnswer(Part::kData, 900, 950, false, false), Outcome::kInVain);
+  ahead.Begin(true);
+  ahead.OnAnswer(Part::kIndex, 100, 100, false, false);
+  EXPECT_EQ(ahead.OnAnswer(Part::kData, 951, 950, false, false), Outcome::kBytes);
+  ahead.Begin(true);
+  ahead.OnAnswer(Part::kIndex, 100, 100, false, false);
+  EXPECT_EQ(ahead.OnAnswer(Part::kData, 951, 951, false, false), Outcome::kInVain)
+      << "those of the round before";
+}
+
+TEST(AheadCoreTest, TheRestOfAFlushIsLookedForSoonAndThenLessOften) {
+  AheadCore ahead;
+  Duration pause = AheadCore::kUnevenPause;
+  for (int i = 0; i < 3; ++i) {
+    ahead.Begin(true);
+    ahead.OnAnswer(Part::kIndex, 100, 50, false, true);
+    EXPECT_EQ(ahead.OnAnswer(Part::kData, 900, 900, false, true), Outcome::kUneven);
+    EXPECT_EQ(ahead.uneven_pause(), pause);
+    pause = pause * 2;
+  }
+  ahead.Begin(true);
+  ahead.OnAnswer(Part::kIndex, 140, 100, false, true);
+  EXPECT_EQ(ahead.OnAnswer(Part::kData, 950, 900, false, false), Outcome::kBytes)
+      << "what counts is how things are at the end";
+  ahead.Begin(true);
+  ahead.OnAnswer(Part::kIndex, 180, 140, false, true);
+  ahead.OnAnswer(Part::kData, 950, 950, false, true);
+  EXPECT_EQ(ahead.uneven_pause(), AheadCore::kUnevenPause);
+}
+
+TEST(AheadCoreTest, AnAnswerAfterTheStopSaysWhatTheCacheHasAndNothingElse) {
+  AheadCore ahead;
+  ahead.Begin(true);
+  ahead.Stop();
+  EXPECT_FALSE(ahead.asking());
+  EXPECT_EQ(ahead.OnAnswer(Part::kIndex, 100, 50, false, false), Outcome::kNone);
+  EXPECT_EQ(ahead.OnAnswer(Part::kData, 900, 50, false, false), Outcome::kNone);
+  EXPECT_EQ(ahead.end(Part::kIndex), 100);
+}
 
 // Each row: time, sizes of cache and primary, what Algorithm 1 says.
 struct Row {

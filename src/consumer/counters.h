@@ -11,6 +11,7 @@ struct Counters {
   int64_t cache_bytes = 0, primary_bytes = 0;
   int64_t fetches = 0;
   int64_t polls = 0, poll_failures = 0;  // of the metadata cache
+  int64_t rounds_ahead = 0;
   int64_t notifications = 0, refused_watches = 0;
   int64_t metadata_unknown = 0;  // the metadata cache knew nothing of the file
   int64_t primary_size_polls = 0;
@@ -37,6 +38,7 @@ inline Counters& Counters::operator+=(const Counters& other) {
   fetches += other.fetches;
   polls += other.polls;
   poll_failures += other.poll_failures;
+  rounds_ahead += other.rounds_ahead;
   notifications += other.notifications;
   refused_watches += other.refused_watches;
   metadata_unknown += other.metadata_unknown;

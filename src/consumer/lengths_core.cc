@@ -37,6 +37,16 @@ LengthsCore::LengthsCore(const AgentOptions& options, Counters& counters, Heartb
   LearnSeal();
 }
 
+void LengthsCore::Follow(MonotonicTime now, const LengthsCore& before) {
+  round_trips_ = before.round_trips_;
+  if (!round_trips_ || !options_.doorbell || pause_ == Duration()) return;
+  if (!metadata_.known() || seal_) return;
+  knowledge_ = Knowledge::kKnown;
+  bytes_came_ = true;
+  last_poll_ = before.last_poll_;
+  next_poll_ = now + pause_;
+}
+
 void LengthsCore::EndPoll(MonotonicTime now) {
   if (std::exchange(poll_, Poll::kIdle) == Poll::kAgain) next_poll_ = now;
 }
@@ -63,7 +73,7 @@ void LengthsCore::OnMetadata(MonotonicTime now, const PairMetadata& pair, const 
     const PairMetadata before = std::exchange(next_metadata_, stream::Merge(next_metadata_, next));
     poll_was_news_ = poll_was_news_ || next_metadata_ != before;
   }
-  poll_was_bytes_ = CacheBytes() > bytes_before;
+  bytes_came_ = CacheBytes() > bytes_before;
   LearnSeal();
   heartbeats_.OnSeen(now, as_of().micros());
   if (as_of() > as_of_before) as_of_moved_ = now;
@@ -167,12 +177,21 @@ LengthsCore::Work LengthsCore::DoWork(MonotonicTime now) {
   }
   if (now >= next_poll_) {
     next_poll_ = now + options_.poll;
-    if (poll_ == Poll::kIdle) {
+    const bool ahead = MayReadAhead();
+    const bool alone = ahead && pause_ > Duration() && now < last_poll_ + kLengthsInterval;
+    if (ahead) {
+      ++counters_.rounds_ahead;
+      ahead_.Begin(alone);
+    }
+    if (alone) {
+      next_poll_ = last_poll_ + kLengthsInterval;
+    } else if (poll_ == Poll::kIdle) {
       poll_ = Poll::kUnderWay;
       last_poll_ = now;
       ++counters_.polls;
       work.read_metadata = true;
-      work.relaxed = pause_ > Duration() && std::exchange(poll_was_bytes_, false);
+      work.relaxed = pause_ > Duration() && std::exchange(bytes_came_, false);
+      in_vain_ = false;
     } else {
       poll_ = Poll::kAgain;
     }
@@ -205,6 +224,32 @@ bool LengthsCore::EndIsKnown() const {
   return listed_ && (seal_ || !OneIs(PrimaryAnswer::kNotAsked));
 }
 
+bool LengthsCore::MayReadAhead() const {
+  return options_.doorbell && round_trips_ && bytes_came_ && !in_vain_ && metadata_known() &&
+         chunk_size_known() && !seal_ && !ahead_.asking();
+}
+
+void LengthsCore::OnAhead(MonotonicTime now, Part part, int64_t end, bool more, bool uneven) {
+  const AheadCore::Outcome outcome = ahead_.OnAnswer(part, end, CacheLimit(part), more, uneven);
+  if (outcome == AheadCore::Outcome::kNone) return;
+  if (outcome != AheadCore::Outcome::kInVain) bytes_came_ = true;
+  if (!ahead_.alone()) return;  // lengths, which are read as well, say when to go on
+  switch (outcome) {
+    case AheadCore::Outcome::kNone:
+      break;
+    case AheadCore::Outcome::kBytes:
+      next_poll_ = now + pause_;
+      break;
+    case AheadCore::Outcome::kUneven:
+      next_poll_ = now + std::min(pause_, ahead_.uneven_pause());
+      break;
+    case AheadCore::Outcome::kInVain:
+      in_vain_ = true;
+      next_poll_ = now;
+      break;
+  }
+}
+
 // Neither while bytes come in nor once all of them are known to be there.
 bool LengthsCore::PrimaryIsAsked(MonotonicTime now) const {
   const bool moving = now - last_progress_ < options_.primary_poll;
@@ -228,6 +273,7 @@ void LengthsCore::LearnSeal() {
   } else if (const auto next_stem = next()) {
     seal_ = stream::SealBetween(stem_, *next_stem);
   }
+  if (seal_) ahead_.Stop();
 }
 
 // Algorithm 1: is the cache late?
@@ -274,7 +320,7 @@ int64_t LengthsCore::Sealed(int64_t length, Part part) const {
 }
 
 int64_t LengthsCore::CacheLimit(Part part) const {
-  return Sealed(metadata_.cache_length[Index(part)], part);
+  return Sealed(std::max(metadata_.cache_length[Index(part)], ahead_.end(part)), part);
 }
 
 int64_t LengthsCore::PrimaryLimit(Part part) const {
@@ -341,7 +387,7 @@ Status LengthsCore::Missing() const {
 
 SourceLengths LengthsCore::cache(Part part) const {
   const int64_t limit = chunk_size_known() ? CacheLimit(part) : 0;
-  return {limit, limit};
+  return {limit, limit, ahead_.asks(part) ? INT64_MAX : 0};
 }
 
 SourceLengths LengthsCore::primary(Part part) const {

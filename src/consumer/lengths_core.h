@@ -26,6 +26,10 @@
 // value (stream/metadata.h) changes with each flush of the file that is written now. Such a file is
 // polled every `primary_poll`, for the heartbeat.
 //
+// A poll whose answer takes a round trip, and that follows news of bytes, comes with a round of
+// reading ahead (ahead_core.h): the cache's SourceLengths::perhaps allow it. With a pause it is
+// that round alone, and lengths are read every kLengthsInterval, or when nothing came.
+//
 // Invariants: lengths, once known, do not fall and never pass the seal. What may be read of the
 // primary layer is what Algorithm 1 (delayed_read_core.h) allows, or everything while nobody knows
 // what the cache has.
@@ -41,6 +45,7 @@
 #include "tailcast/base/status.h"
 #include "tailcast/base/time.h"
 #include "tailcast/consumer/agent_options.h"
+#include "tailcast/consumer/ahead_core.h"
 #include "tailcast/consumer/counters.h"
 #include "tailcast/consumer/delayed_read_core.h"
 #include "tailcast/consumer/heartbeat_age.h"
@@ -77,6 +82,13 @@ class LengthsCore {
   LengthsCore(const AgentOptions& options, Counters& counters, HeartbeatAge& heartbeats,
               const stream::Stem& stem, const stream::PairMetadata& known, MonotonicTime now);
 
+  // While bytes are read ahead lengths are read so often.
+  static constexpr Duration kLengthsInterval = Duration::Millis(100);
+
+  // The reader comes from the file before, whose lengths spoke of this one as well: if it is
+  // written now, reading goes on as it did there.
+  void Follow(MonotonicTime now, const LengthsCore& before);
+
   // --- What came in
   // An answer of the metadata cache; a PairMetadata that is not known() is one that it has not.
   // `complete`: as cache::ValueAnswer's, of both.
@@ -85,6 +97,10 @@ class LengthsCore {
   void OnMetadataFailed(MonotonicTime now);
   // From now on lengths are read so long after each other, as long as they bring news.
   void SetPause(Duration pause) { pause_ = pause; }
+  // Whether what the caches are asked is answered a round trip later.
+  void SetRoundTrips(bool round_trips) { round_trips_ = round_trips; }
+  // What was read ahead of the part: AheadCore::OnAnswer.
+  void OnAhead(MonotonicTime now, stream::Part part, int64_t end, bool more, bool uneven);
   // The doorbell that was set: true if it watched and notifies, false if nobody can watch.
   void OnDoorbell(MonotonicTime now, bool watched);
   // Nobody can watch one of the values, another one is watched still.
@@ -191,6 +207,7 @@ class LengthsCore {
   // The cache says all that there is: it has the pair, and the producer's side writes to it.
   bool CacheIsAlive() const { return metadata_known() && beats_ >= kBeatsOfLife; }
   bool CacheHasAll() const;
+  bool MayReadAhead() const;
   // No answer of the metadata cache will ever say more of the file's lengths.
   bool Settled() const;
   bool List(MonotonicTime now);
@@ -208,16 +225,19 @@ class LengthsCore {
   std::optional<stream::Stem> next_listed_, later_listed_;
   std::optional<stream::Seal> seal_;
   Knowledge knowledge_ = Knowledge::kNotAsked;
+  AheadCore ahead_;
   DelayedReadCore delayed_[stream::kParts];
   int64_t allowed_[stream::kParts] = {0, 0};  // of the primary layer, by Algorithm 1
 
   Poll poll_ = Poll::kIdle;
   Doorbell doorbell_ = Doorbell::kOff;
   Duration pause_;
-  bool poll_was_news_ = true;    // the last poll changed the metadata
-  bool poll_was_bytes_ = false;  // and said that the cache has more of the pair's bytes
-  bool listing_ = false;         // one is under way
-  bool listed_ = false;          // since bytes came
+  bool poll_was_news_ = true;  // the last poll changed the metadata
+  bool bytes_came_ = false;    // or it, or what was read ahead, brought more of the pair's bytes
+  bool round_trips_ = false;
+  bool in_vain_ = false;  // nothing was there to be read ahead: lengths are read next
+  bool listing_ = false;  // one is under way
+  bool listed_ = false;   // since bytes came
   bool waiting_for_next_ = false;
   bool hole_ = false;  // as of the last listing
   Primary primary_[stream::kParts];

@@ -231,6 +231,167 @@ TEST_F(LengthsTest, WithAPauseOneReplicaWillDoAsLongAsBytesCome) {
   EXPECT_FALSE(At(72).relaxed) << "nobody answered";
 }
 
+// A consumer on a machine that is full, of caches that answer a round trip later: in a round that
+// is due lengths are not asked for, but what comes next.
+class ReadingAheadTest : public LengthsTest {
+ protected:
+  void Begin(Duration pause = Duration::Millis(4)) {
+    options_.doorbell = true;
+    Open();
+    core_->SetPause(pause);
+    core_->SetRoundTrips(true);
+    At(0);
+    EXPECT_EQ(core_->cache(Part::kData).perhaps, 0);
+    OnMetadata(Ms(1), Pair(512, 512), {});
+  }
+  bool Perhaps() const {
+    const bool data = core_->cache(Part::kData).perhaps == INT64_MAX;
+    EXPECT_EQ(core_->cache(Part::kIndex).perhaps, data ? INT64_MAX : 0);
+    EXPECT_EQ(core_->primary(Part::kData).perhaps, 0);
+    return data;
+  }
+  // The same of both parts.
+  void Answer(int64_t ms, int64_t end, bool uneven = false) {
+    core_->OnAhead(Ms(ms), Part::kIndex, end, false, uneven);
+    core_->OnAhead(Ms(ms), Part::kData, end, false, uneven);
+  }
+};
+
+TEST_F(ReadingAheadTest, TakesThePlaceOfLengthsAsLongAsBytesCome) {
+  Begin();
+  EXPECT_FALSE(Perhaps());
+  LengthsCore::Work work = At(5);
+  EXPECT_FALSE(work.read_metadata);
+  EXPECT_TRUE(Perhaps());
+  Answer(6, 700);
+  EXPECT_FALSE(Perhaps());
+  EXPECT_EQ(core_->cache(Part::kData).known, 700) << "it was seen to have them";
+  EXPECT_EQ(core_->known_end(Part::kIndex), 700);
+  EXPECT_EQ(core_->NextWork(), Ms(10));
+  EXPECT_FALSE(At(10).read_metadata);
+  EXPECT_TRUE(Perhaps());
+  Answer(11, 700);
+  EXPECT_EQ(core_->NextWork(), Ms(11)) << "in vain: what do lengths say?";
+  work = At(11);
+  EXPECT_TRUE(work.read_metadata);
+  EXPECT_TRUE(work.relaxed);
+  EXPECT_FALSE(Perhaps());
+  OnMetadata(Ms(12), Pair(700, 700), {});
+  EXPECT_TRUE(core_->cache(Part::kData).known == 700);
+  EXPECT_EQ(core_->NextWork(), Ms(16));
+  EXPECT_EQ(counters_.rounds_ahead, 2);
+  EXPECT_EQ(counters_.polls, 2);
+}
+
+TEST_F(ReadingAheadTest, LengthsAreReadBesideItNowAndThen) {
+  Begin();
+  int64_t end = 512;
+  for (int64_t ms = 5; ms < 100; ms += 5) {
+    EXPECT_FALSE(At(ms).read_metadata) << ms;
+    Answer(ms + 1, ++end);
+  }
+  const LengthsCore::Work work = At(100);
+  EXPECT_TRUE(work.read_metadata);
+  EXPECT_TRUE(work.relaxed);
+  EXPECT_TRUE(Perhaps()) << "at the same time";
+  Answer(101, ++end);
+  EXPECT_EQ(core_->NextWork(), Ms(1000)) << "the lengths that are under way say when";
+  OnMetadata(Ms(102), Pair(end + 1, end), {});
+  EXPECT_EQ(core_->cache(Part::kData).known, end + 1);
+  EXPECT_EQ(core_->NextWork(), Ms(106));
+}
+
+TEST_F(ReadingAheadTest, ARoundThatIsNotAnsweredHoldsUpNoLengths) {
+  Begin();
+  EXPECT_FALSE(At(5).read_metadata);
+  EXPECT_FALSE(At(50).read_metadata);
+  EXPECT_EQ(core_->NextWork(), Ms(100));
+  EXPECT_TRUE(At(100).read_metadata);
+  EXPECT_EQ(core_->NextWork(), Ms(1000)) << "and none is timed while they are under way";
+  OnMetadata(Ms(101), Pair(1024, 512), {});
+  EXPECT_EQ(core_->NextWork(), Ms(105));
+  EXPECT_TRUE(At(105).read_metadata) << "no further round before the first one's end";
+  EXPECT_EQ(counters_.rounds_ahead, 1);
+}
+
+TEST_F(ReadingAheadTest, TheRestOfAFlushFollowsAtOnce) {
+  Begin();
+  At(5);
+  Answer(6, 700, /*uneven=*/true);
+  EXPECT_EQ(core_->NextWork(), Ms(6) + AheadCore::kUnevenPause);
+  EXPECT_FALSE(core_->DoWork(core_->NextWork()).read_metadata);
+  EXPECT_TRUE(Perhaps());
+}
+
+TEST_F(ReadingAheadTest, WithoutAPauseItComesWithTheLengths) {
+  Begin(Duration());
+  EXPECT_TRUE(At(1).watch);
+  core_->OnDoorbell(Ms(2), true);
+  EXPECT_TRUE(At(2).read_metadata);
+  EXPECT_TRUE(Perhaps());
+  Answer(3, 512);
+  OnMetadata(Ms(4), Pair(512, 512), {});
+  EXPECT_TRUE(At(4).watch);
+  core_->OnDoorbell(Ms(50), true);
+  EXPECT_TRUE(At(50).read_metadata);
+  EXPECT_FALSE(Perhaps()) << "the last time no bytes came";
+}
+
+TEST_F(ReadingAheadTest, IsOfNoUse) {
+  // Where answers come inside the call.
+  Begin();
+  core_->SetRoundTrips(false);
+  EXPECT_TRUE(At(5).read_metadata);
+  EXPECT_FALSE(Perhaps());
+  // At the file's end.
+  Begin();
+  At(5);
+  EXPECT_TRUE(Perhaps());
+  Answer(6, 600);
+  At(10);
+  EXPECT_TRUE(Perhaps());
+  OnMetadata(Ms(11), Closed(1024, 1024), {});
+  EXPECT_FALSE(Perhaps());
+  Answer(12, 1100);
+  EXPECT_EQ(core_->cache(Part::kData).known, 1024);
+  EXPECT_TRUE(At(15).read_metadata);
+  EXPECT_FALSE(Perhaps());
+  // Without the low-latency profile.
+  options_.doorbell = false;
+  Open();
+  core_->SetPause(Duration::Millis(4));
+  core_->SetRoundTrips(true);
+  At(0);
+  OnMetadata(Ms(1), Pair(512, 512), {});
+  EXPECT_TRUE(At(100).read_metadata);
+  EXPECT_FALSE(Perhaps());
+}
+
+TEST_F(ReadingAheadTest, GoesOnInTheNextFileIfThatIsTheOneThatIsWritten) {
+  for (const bool closed : {false, true}) {
+    Begin();
+    At(5);
+    Answer(6, 1024);
+    PairMetadata next = Next(stem_.start_byte + 1024, stem_.start_number + 10);
+    next.chunk_size = 512;
+    next.heartbeat_us = WallMs(0).micros();
+    if (closed) next.seal[0] = next.seal[1] = 2048;
+    At(10);
+    Answer(11, 1024);
+    At(11);
+    OnMetadata(Ms(12), Closed(1024, 1024), next);
+    LengthsCore following(options_, counters_, heartbeats_, *core_->next(), core_->next_metadata(),
+                          Ms(13));
+    following.SetPause(Duration::Millis(4));
+    following.Follow(Ms(13), *core_);
+    EXPECT_EQ(following.DoWork(Ms(13)).read_metadata, closed) << "its lengths are known";
+    if (closed) continue;
+    EXPECT_EQ(following.NextWork(), Ms(17));
+    EXPECT_FALSE(following.DoWork(Ms(17)).read_metadata);
+    EXPECT_EQ(following.cache(Part::kData).perhaps, INT64_MAX);
+  }
+}
+
 TEST_F(LengthsTest, NotificationsWithoutNewsAreFollowedOnceAMillisecondOnly) {
   options_.doorbell = true;
   Open();

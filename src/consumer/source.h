@@ -29,6 +29,8 @@ struct SourceLengths {
   // Bytes below it may be asked for at once; for the rest an earlier source is waited for.
   // allowed <= known.
   int64_t allowed = 0;
+  // Bytes below it, and beyond `known`, may be asked for although nobody said that they are there.
+  int64_t perhaps = 0;
 };
 
 inline constexpr size_t kSourcesMax = 4;

@@ -107,8 +107,17 @@ std::optional<TailCore::Fetch> TailCore::NextFetch(MonotonicTime now, Part part,
     return fetch.distrusted ? source.known : source.allowed;
   };
   while (fetch.source < sources.size() && limit() <= end) ++fetch.source;
-  if (fetch.source == sources.size()) return std::nullopt;
-  to = std::min(to, limit());
+  const bool ahead = fetch.source == sources.size();
+  if (ahead) {
+    if (fetch.distrusted) return std::nullopt;
+    fetch.source = 0;
+    while (fetch.source < sources.size() && sources[fetch.source].perhaps <= end) ++fetch.source;
+    if (fetch.source == sources.size()) return std::nullopt;
+    to = std::min({to, sources[fetch.source].perhaps,
+                   buffer.ChunkStart(end + state.ahead_bytes) + chunk_size_});
+  } else {
+    to = std::min(to, limit());
+  }
   if (part == Part::kData) {
     const int64_t available = rate_.Available(now);
     if (available < std::min(to - end, chunk_size_)) {
@@ -130,10 +139,13 @@ std::optional<TailCore::Fetch> TailCore::NextFetch(MonotonicTime now, Part part,
   // A chunk may be longer than its published length, never longer than the seal.
   request.room = std::min(request.room, std::max(to, std::min(SealOf(part), to + chunk_size_)) -
                                             buffer.ChunkStart(end));
+  request.ahead = ahead;
   request.late_is_short = part == Part::kIndex || window_ > WindowMin();
   if (fetch.distrusted) state.asked_again.set(fetch.source);
   state.fetch = FetchState::kUnderWay;
+  state.asked_from = end;
   state.wanted = to;
+  state.ahead = ahead;
   ++counters_.fetches;
   return fetch;
 }
@@ -162,7 +174,13 @@ bool TailCore::OnFetched(MonotonicTime now, Part part, const stream::RangeResult
     progress = true;
   }
   const bool late = progress && result.late_chunks > 0 && result.primary_error.ok();
-  if (result.end < state.wanted && !late) {
+  if (state.ahead) {
+    // A quarter more than came the last time is enough for most; if it was not, twice as much.
+    const int64_t got = result.end - state.asked_from;
+    state.ahead_bytes = result.end >= state.wanted
+                            ? std::min(state.ahead_bytes * 2 + chunk_size_, options_.window_bytes)
+                            : std::max(state.ahead_bytes * 3 / 4, got + got / 4);
+  } else if (result.end < state.wanted && !late) {
     state.trouble = result.primary_error;
     ++counters_.short_reads;
     retry_ = std::min(std::max(kRetryMin, retry_ * 2), options_.poll);
@@ -186,6 +204,14 @@ bool TailCore::ready() const {
   const auto record = IndexRecord::Decode(index().buffer.at(index().at));
   if (!record || record->offset != data().at) return true;  // Take finds out what is wrong
   return record->length > options_.message_bytes_max || data().buffer.end() >= record->end();
+}
+
+bool TailCore::uneven() const {
+  const TailBuffer& records = index().buffer;
+  const int64_t unread = (records.end() - index().at) / kIndexRecordSize;
+  if (unread <= 0) return data().buffer.end() > data().at;
+  const auto last = IndexRecord::Decode(records.at(index().at + (unread - 1) * kIndexRecordSize));
+  return last && last->end() != data().buffer.end();
 }
 
 size_t TailCore::Take(std::vector<Message>& out, int64_t bytes_max) {

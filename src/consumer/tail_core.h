@@ -108,6 +108,9 @@ class TailCore {
   // Bytes of the part that were read.
   int64_t end(stream::Part part) const { return parts_[Index(part)].buffer.end(); }
   bool fetching(stream::Part part) const { return parts_[Index(part)].fetch != FetchState::kNone; }
+  // Of what was read, records have no payload, or payloads no record: one part was read before the
+  // other.
+  bool uneven() const;
 
  private:
   enum class FetchState : uint8_t { kNone, kUnderWay, kObsolete };
@@ -116,7 +119,9 @@ class TailCore {
     TailBuffer buffer;
     int64_t at = 0;  // given to the user up to here
     FetchState fetch = FetchState::kNone;
-    int64_t wanted = 0;  // the end of the fetch under way
+    int64_t asked_from = 0, wanted = 0;  // of the fetch under way
+    bool ahead = false;                  // nobody said that it is there
+    int64_t ahead_bytes = 0;  // how much is asked for of such bytes, but for the chunk's rest
     // Below distrust_until sources before `trusted_source` are not asked.
     int64_t distrust_until = 0;
     size_t trusted_source = 0;

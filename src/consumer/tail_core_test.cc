@@ -29,6 +29,7 @@ class TailTest : public ::testing::Test {
     std::string bytes[stream::kParts];
     int64_t known[stream::kParts] = {0, 0};
     int64_t allowed[stream::kParts] = {0, 0};
+    int64_t perhaps[stream::kParts] = {0, 0};
   };
 
   TailTest() {
@@ -65,8 +66,9 @@ class TailTest : public ::testing::Test {
   std::optional<TailCore::Fetch> Next(Part part) {
     std::vector<SourceLengths> lengths;
     for (const Source& source : sources_) {
-      lengths.push_back(
-          {source.known[static_cast<int>(part)], source.allowed[static_cast<int>(part)]});
+      lengths.push_back({source.known[static_cast<int>(part)],
+                         source.allowed[static_cast<int>(part)],
+                         source.perhaps[static_cast<int>(part)]});
     }
     return tail_->NextFetch(now_, part, lengths);
   }
@@ -143,6 +145,64 @@ TEST_F(TailTest, MessagesAreGivenInOrderWithTheirPlaces) {
   EXPECT_EQ(messages[2].byte, 503);
   EXPECT_EQ(messages[2].shard, 3);
   EXPECT_EQ(tail_->position(), (Position{stream::StreamIncarnation{7}, 3, 53, 508}));
+}
+
+// What comes in rounds of so many messages of 10 bytes, of which nobody says anything.
+TEST_F(TailTest, WhatIsReadAheadFollowsWhatComes) {
+  options_.window_bytes = 4096;
+  Open();
+  Source& source = sources_[0];
+  EXPECT_FALSE(Next(Part::kData)) << "nobody may";
+  source.perhaps[0] = source.perhaps[1] = INT64_MAX;
+  std::vector<int64_t> asked;
+  for (const int messages : {0, 50, 50, 50, 50, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}) {
+    for (int i = 0; i < messages; ++i) Add("0123456789");
+    for (Part part : {Part::kIndex, Part::kData}) {
+      source.bytes[static_cast<int>(part)] = bytes_[static_cast<int>(part)];
+      int64_t most = 0;
+      for (bool more = true; more;) {
+        const auto fetch = Next(part);
+        ASSERT_TRUE(fetch);
+        EXPECT_TRUE(fetch->request.ahead);
+        EXPECT_EQ(fetch->request.to % kChunk, 0) << "whole chunks";
+        most = std::max(most, fetch->request.to - fetch->request.from);
+        Answer(part, *fetch);
+        EXPECT_EQ(tail_->NextWork(), MonotonicTime::Max()) << "less is no reason to wait";
+        more = tail_->end(part) >= fetch->request.to;
+      }
+      if (part == Part::kData) asked.push_back(most);
+    }
+    std::vector<Message> got;
+    EXPECT_EQ(tail_->Take(got, 1 << 20), static_cast<size_t>(messages));
+    tail_->Release();
+  }
+  EXPECT_EQ(asked[0], kChunk);
+  EXPECT_GE(asked[2], 500) << "as much as the last time";
+  EXPECT_LE(asked[4], 500 + 500 / 4 + 2 * kChunk) << "and a little more";
+  EXPECT_LE(asked.back(), 2 * kChunk) << "in the end little, if nothing comes";
+  EXPECT_EQ(counters_.short_reads, 0);
+}
+
+TEST_F(TailTest, PartsAreUnevenUntilEachRecordHasItsPayload) {
+  Add("one");
+  Add("two");
+  Open();
+  EXPECT_FALSE(tail_->uneven());
+  const auto index = Next(Part::kIndex), data = Next(Part::kData);
+  Answer(Part::kData, *data);
+  EXPECT_TRUE(tail_->uneven()) << "no record";
+  Answer(Part::kIndex, *index);
+  EXPECT_FALSE(tail_->uneven());
+  std::vector<Message> messages;
+  ASSERT_EQ(tail_->Take(messages, 1), 1u);
+  EXPECT_FALSE(tail_->uneven()) << "whatever the user has taken";
+  ASSERT_EQ(tail_->Take(messages, 100), 1u);
+  EXPECT_FALSE(tail_->uneven());
+  Add("three");
+  sources_[0].bytes[1] = bytes_[1];
+  sources_[0].known[1] = sources_[0].allowed[1] = static_cast<int64_t>(bytes_[1].size());
+  Answer(Part::kIndex, *Next(Part::kIndex));
+  EXPECT_TRUE(tail_->uneven()) << "no payload";
 }
 
 TEST_F(TailTest, HeadersAreGivenApartFromThePayload) {

@@ -792,6 +792,54 @@ TEST_F(TcpTest, AServerThatFallsSilentIsUnreachable) {
   server.join();
 }
 
+TEST_F(TcpTest, WhoAsksAndIsAnsweredDoesNotPing) {
+  connector_ = MakeConnector(&loop_, {});
+  TcpLiar liar;
+  std::atomic<int> pings{0}, reads{0};
+  std::thread server([&] {
+    const Descriptor fd = liar.Accept();
+    ReceiveBytes(fd, Hello().size());
+    SendAll(fd, Welcome(4096, Duration::Seconds(2)));  // a ping each half a second
+    for (;;) {
+      const std::string head = ReceiveBytes(fd, sizeof(TcpFrame));
+      if (head.size() < sizeof(TcpFrame)) return;
+      const auto frame = TakeFrom<TcpFrame>(head.data());
+      const std::string body = ReceiveBytes(fd, frame.body_bytes);
+      if (frame.op == TcpOp::kPing) {
+        ++pings;
+        SendAll(fd, Frame(TcpOp::kPong, frame.argument));
+        continue;
+      }
+      ASSERT_EQ(frame.op, TcpOp::kRead);
+      std::string answer;
+      AppendTo(answer, TcpAnswer{.tag = TakeFrom<TcpRead>(body.data()).tag,
+                                 .length = 0,
+                                 .status = ReadStatus::kStaleRegion});
+      SendAll(fd, Frame(TcpOp::kAnswer, 0, answer, 1));
+      ++reads;
+    }
+  });
+  auto endpoint = Connect(liar.address());
+  ASSERT_TRUE(endpoint.ok()) << endpoint.status();
+  char byte;
+  const ReadDescriptor read{
+      .region = 0, .length = 1, .offset = 0, .destination = &byte, .token = 9};
+  const MonotonicTime end = ReadMonotonicClock() + Duration::Millis(1700);
+  while (ReadMonotonicClock() < end) {
+    (*endpoint)->Read({&read, 1});
+    Completion completion;
+    ASSERT_TRUE(RunUntil([&] { return (*endpoint)->Poll({&completion, 1}) == 1; }));
+    ASSERT_EQ(completion.status, ReadStatus::kStaleRegion);
+    loop_.RunFor(Duration::Millis(5));
+  }
+  EXPECT_GT(reads, 20);
+  EXPECT_EQ(pings, 0);
+  EXPECT_TRUE(RunUntil([&] { return pings >= 2; })) << "who is quiet does";
+  EXPECT_TRUE((*endpoint)->connected());
+  endpoint->reset();
+  server.join();
+}
+
 // As of a server that ends right after it, or lies: verbs connections begin so.
 TEST_F(TcpTest, AnOfferOfRdmaThatComesWithTheEndOfItsConnectionIsNone) {
   TcpLiar liar;

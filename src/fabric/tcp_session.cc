@@ -101,26 +101,31 @@ void TcpSession::OnTick() {
   const std::string wrong = Take(&news);  // nobody else may have
   if (!wrong.empty()) return Die(wrong);
   if (news) Notice();
-  bool silent;
+  const Duration interval = peer_timeout_ / 4;
+  Duration silence;
   {
     std::lock_guard lock(receive_mutex_);
-    silent = ReadMonotonicClock() - heard_ > peer_timeout_;
+    silence = ReadMonotonicClock() - heard_;
   }
-  if (silent) {
+  if (silence > peer_timeout_) {
     SilentPeers("tcp", "client").Add();
     kLog.Info("server ", name(), " fell silent; hanging up");
     Die("fell silent");
     return;
   }
-  std::string ping;
-  AppendTo(ping,
-           TcpFrame{.body_bytes = 0, .op = TcpOp::kPing, .flags = 0, .count = 0, .argument = 0});
-  Send(ping);
-  tick_timer_ =
-      reactor_->At(reactor_->Now() + peer_timeout_ / 4, scope().Bind([this] { OnTick(); }));
+  // Requests and their answers say as much.
+  if (!spoke_.exchange(false, std::memory_order_relaxed) || silence > interval) {
+    std::string ping;
+    AppendTo(ping,
+             TcpFrame{.body_bytes = 0, .op = TcpOp::kPing, .flags = 0, .count = 0, .argument = 0});
+    Send(ping);
+    spoke_.store(false, std::memory_order_relaxed);
+  }
+  tick_timer_ = reactor_->At(reactor_->Now() + interval, scope().Bind([this] { OnTick(); }));
 }
 
 void TcpSession::Send(const std::string& bytes) {
+  spoke_.store(true, std::memory_order_relaxed);
   std::lock_guard lock(send_mutex_);
   if (!fd_.valid()) return;  // everything outstanding fails by the notice of that
   size_t sent = 0;

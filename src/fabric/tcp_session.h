@@ -169,6 +169,7 @@ class TcpSession final : public ClientSession {
   std::atomic<bool> notice_pending_{false};
   std::atomic<bool> dead_{false};
 
+  std::atomic<bool> spoke_{false};  // since the last tick, without its ping
   std::mutex send_mutex_;
   Descriptor fd_;    // set under send_mutex_, before the hello
   std::string out_;  // guarded by send_mutex_

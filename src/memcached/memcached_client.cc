@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tailcast/base/scope.h"
+#include "tailcast/cache/key_read_core.h"
 #include "tailcast/cache/value_memory.h"
 #include "tailcast/memcached/reads.h"
 #include "tailcast/memcached/server_set.h"
@@ -59,13 +60,11 @@ bool MemcachedClient::TryReadChunks(std::span<cache::ChunkRead> reads) {
 
 void MemcachedClient::ReadChunks(std::span<cache::ChunkRead> reads, cache::ReadMode mode,
                                  Duration timeout, Callback<void()> done) {
-  cache::ClientCounters& counters = parts_->context.counters;
   auto batch = std::make_unique<ReadBatch>(parts_->context, parts_->servers, parts_->values, mode);
   for (cache::ChunkRead& read : reads) {
     if (read.length >= read.want) continue;
     batch->AddChunk(&read);
-    ++counters.reads;
-    if (mode == cache::ReadMode::kConsistent) ++counters.consistent_reads;
+    cache::CountBegun(mode, parts_->context.counters);
   }
   parts_->Run(std::move(batch), timeout, [done = std::move(done)](ReadBatch&) mutable { done(); });
 }

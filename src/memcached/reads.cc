@@ -181,7 +181,7 @@ void ReadBatch::FinishKey(Key& key) {
   }
   cache::ChunkRead& read = *key.chunk;
   read.length = std::max(read.length, read.have);
-  cache::CountChunk(read, context_.counters);
+  cache::CountEnded(read, mode_, context_.counters);
 }
 
 void ReadBatch::Finish() {

@@ -86,7 +86,7 @@ RangeResult RangeReader::Evaluate(const RangeRequest& request,
     if (i < reads.size()) {
       const cache::ChunkRead& read = reads[i];
       got = std::max<int64_t>(got, read.length);
-      if (read.length < read.want) {
+      if (read.length < read.want && !request.ahead) {
         if (read.length > read.have)
           ++result.short_chunks;
         else
@@ -150,7 +150,8 @@ std::optional<RangeResult> RangeReader::Read(const RangeRequest& request,
     AfterCache(job);
     return std::nullopt;
   }
-  ports_.data_cache->ReadChunks(job->reads, cache::ReadMode::kRelaxed, options_.cache_timeout,
+  const auto mode = job->request.ahead ? cache::ReadMode::kAnyOne : cache::ReadMode::kRelaxed;
+  ports_.data_cache->ReadChunks(job->reads, mode, options_.cache_timeout,
                                 scope_.Bind([this, job] { AfterCache(job); }));
   return std::nullopt;
 }

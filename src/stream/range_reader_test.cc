@@ -111,6 +111,28 @@ class RangeReaderTest : public ::testing::Test {
   Scope scope_;
 };
 
+TEST_F(RangeReaderTest, WhatIsNotThereIsNotMissedIfNobodySaidSo) {
+  const std::string bytes = Bytes(300);
+  WriteFile(bytes);
+  WriteChunk(0, bytes);
+  WriteChunk(1, bytes, 10);
+  cache_.SetFaults({.delay = Duration::Millis(1)});
+  buffer_.assign(256, '?');
+  RangeRequest request;
+  request.to = request.room = request.cache_limit = 256;
+  request.destination = buffer_.data();
+  request.ahead = true;
+  const RangeResult result = Run(request);
+  EXPECT_EQ(result.end, 74);
+  EXPECT_EQ(Got(0, result), bytes.substr(0, 74));
+  EXPECT_EQ(result.tail_crc, Crc32c(bytes.substr(64, 10)));
+  EXPECT_EQ(result.missing_chunks + result.short_chunks + result.late_chunks, 0);
+  EXPECT_EQ(result.primary_reads, 0);
+  EXPECT_EQ(data_.counters().reads_ahead, 4u);
+  EXPECT_EQ(data_.counters().hits_ahead, 2u);
+  EXPECT_EQ(data_.counters().misses + data_.counters().reads, 0u);
+}
+
 TEST_F(RangeReaderTest, ReadsWholeChunksFromTheCacheAtOnce) {
   const std::string bytes = Bytes(300);
   for (int64_t c = 0; c < 4; ++c) WriteChunk(c, bytes);

@@ -1,0 +1,73 @@
+// A round of reading ahead, within LengthsCore: the cache is asked for bytes behind those that are
+// known to be there, in place of the lengths that would say so, or together with them. One round of
+// messages does for two. What a replica has may be given, whoever announced it: bytes reach a cache
+// when they are committed, and lengths are hints.
+//
+//            Begin            both parts answered
+//    idle ──────────▶ asking ────────────────────▶ idle, with an Outcome
+//                      ▲   │ of a part there may be more: it is asked for again
+//                      └───┘
+//
+// A core: no clock, no I/O, one thread.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "tailcast/base/time.h"
+#include "tailcast/stream/names.h"
+
+namespace tailcast::consumer {
+
+class AheadCore {
+ public:
+  enum class Outcome : uint8_t {
+    kNone,    // the round goes on, or there was none
+    kBytes,   // some came
+    kUneven,    // of one part there is more than of the other: a flush reaches replicas one by one
+    kInVain,  // none came
+  };
+  // The rest of a flush is looked for after this pause, after twice as long the next time.
+  static constexpr Duration kUnevenPause = Duration::Micros(300);
+
+  // `alone`: lengths are not read at the same time.
+  void Begin(bool alone) {
+    asked_[0] = asked_[1] = true;
+    alone_ = alone;
+    came_ = false;
+  }
+  // Nothing of it is asked for any more; an answer that comes still says what the cache has.
+  void Stop() { asked_[0] = asked_[1] = false; }
+  bool asking() const { return asked_[0] || asked_[1]; }
+  bool asks(stream::Part part) const { return asked_[Index(part)]; }
+  bool alone() const { return alone_; }
+  // The cache was seen to have the part up to there.
+  int64_t end(stream::Part part) const { return end_[Index(part)]; }
+
+  // What was asked for of the part is there up to `end`, and `more` may be. `known`: so much was
+  // known before. `uneven`: as TailCore::uneven, now.
+  Outcome OnAnswer(stream::Part part, int64_t end, int64_t known, bool more, bool uneven) {
+    const int i = Index(part);
+    end_[i] = std::max(end_[i], end);
+    const bool was_asked = asked_[i];
+    came_ = came_ || end > known;
+    if (more || !was_asked) return Outcome::kNone;
+    asked_[i] = false;
+    if (asking()) return Outcome::kNone;
+    uneven_pause_ = uneven ? std::max(kUnevenPause, uneven_pause_ * 2) : Duration();
+    return uneven ? Outcome::kUneven : came_ ? Outcome::kBytes : Outcome::kInVain;
+  }
+  // After kUneven.
+  Duration uneven_pause() const { return uneven_pause_; }
+
+ private:
+  static int Index(stream::Part part) { return static_cast<int>(part); }
+
+  bool asked_[stream::kParts] = {false, false};
+  bool alone_ = false;
+  bool came_ = false;
+  Duration uneven_pause_;
+  int64_t end_[stream::kParts] = {0, 0};
+};
+
+}  // namespace tailcast::consumer
