@@ -15,10 +15,10 @@
 namespace tailcast {
 namespace {
 
-// A file of /proc that is read again and again: opening it costs more than reading it.
+// A file of /proc that a thread reads again and again: opening it costs more than reading it.
 class ProcFile {
  public:
-  explicit ProcFile(const char* path) : fd_(open(path, O_RDONLY | O_CLOEXEC)) {}
+  explicit ProcFile(const char* path) : path_(path) {}
   ~ProcFile() {
     if (fd_ >= 0) close(fd_);
   }
@@ -27,7 +27,8 @@ class ProcFile {
 
   // The numbers that it begins with, after `format`'s text.
   template <typename... Number>
-  bool Read(const char* format, Number*... numbers) const {
+  bool Read(const char* format, Number*... numbers) {
+    if (fd_ < 0) fd_ = open(path_, O_RDONLY | O_CLOEXEC);
     char text[192];
     const ssize_t n = pread(fd_, text, sizeof(text) - 1, 0);
     if (n <= 0) return false;
@@ -36,7 +37,8 @@ class ProcFile {
   }
 
  private:
-  const int fd_;
+  const char* const path_;
+  int fd_ = -1;
 };
 
 }  // namespace
@@ -44,8 +46,7 @@ class ProcFile {
 std::optional<ThreadTimes> ReadThreadTimes() {
   unsigned long long ran_ns, waited_ns;
   unsigned long long user, nice, kernel, idle, disk;  // ticks of all processors since it booted
-  thread_local const ProcFile thread("/proc/thread-self/schedstat");
-  static const ProcFile machine("/proc/stat");
+  thread_local ProcFile thread("/proc/thread-self/schedstat"), machine("/proc/stat");
   if (!thread.Read("%llu %llu", &ran_ns, &waited_ns) ||
       !machine.Read("cpu %llu %llu %llu %llu %llu", &user, &nice, &kernel, &idle, &disk)) {
     return std::nullopt;

@@ -24,11 +24,12 @@ class AheadCore {
   enum class Outcome : uint8_t {
     kNone,    // the round goes on, or there was none
     kBytes,   // some came
-    kUneven,    // of one part there is more than of the other: a flush reaches replicas one by one
+    kUneven,  // of one part there is more than of the other: a flush reaches replicas one by one
     kInVain,  // none came
   };
   // The rest of a flush is looked for after this pause, after twice as long the next time.
   static constexpr Duration kUnevenPause = Duration::Micros(300);
+  static constexpr Duration kUnevenPauseMax = Duration::Seconds(1);
 
   // `alone`: lengths are not read at the same time.
   void Begin(bool alone) {
@@ -44,18 +45,20 @@ class AheadCore {
   // The cache was seen to have the part up to there.
   int64_t end(stream::Part part) const { return end_[Index(part)]; }
 
-  // What was asked for of the part is there up to `end`, and `more` may be. `known`: so much was
-  // known before. `uneven`: as TailCore::uneven, now.
-  Outcome OnAnswer(stream::Part part, int64_t end, int64_t known, bool more, bool uneven) {
+  // Of what was asked for of the part the bytes up to `end` came, or none (0), and there may be
+  // `more`. `uneven`: as TailCore::uneven, now.
+  Outcome OnAnswer(stream::Part part, int64_t end, bool more, bool uneven) {
     const int i = Index(part);
     end_[i] = std::max(end_[i], end);
     const bool was_asked = asked_[i];
-    came_ = came_ || end > known;
+    came_ = came_ || end > 0;
     if (more || !was_asked) return Outcome::kNone;
     asked_[i] = false;
     if (asking()) return Outcome::kNone;
-    uneven_pause_ = uneven ? std::max(kUnevenPause, uneven_pause_ * 2) : Duration();
-    return uneven ? Outcome::kUneven : came_ ? Outcome::kBytes : Outcome::kInVain;
+    if (!came_) return Outcome::kInVain;
+    uneven_pause_ =
+        uneven ? std::clamp(uneven_pause_ * 2, kUnevenPause, kUnevenPauseMax) : Duration();
+    return uneven ? Outcome::kUneven : Outcome::kBytes;
   }
   // After kUneven.
   Duration uneven_pause() const { return uneven_pause_; }

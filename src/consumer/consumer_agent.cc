@@ -414,7 +414,8 @@ bool ConsumerAgent::OnFetched(Part part, const stream::RangeResult& result, int6
   const MonotonicTime now = ports_.loop->Now();
   const bool progress = tail_.OnFetched(now, part, result);
   if (ahead_to > 0) {
-    file_->lengths.OnAhead(now, part, result.end, result.end >= ahead_to, tail_.uneven());
+    file_->lengths.OnAhead(now, part, progress ? result.end : 0, result.end >= ahead_to,
+                           tail_.uneven());
   }
   if (progress) {
     file_->lengths.OnProgress(now);
@@ -490,8 +491,9 @@ Status ConsumerAgent::missing() const {
   if (!file_) return OkStatus();
   const LengthsCore& lengths = file_->lengths;
   Status missing = lengths.Missing();
-  // Data are there before their index records, wherever nothing was lost.
-  if (missing.ok() && lag_bytes() == 0 &&
+  // Data are there before their index records, wherever nothing was lost, but may be read after
+  // them.
+  if (missing.ok() && lag_bytes() == 0 && !tail_.fetching(Part::kData) &&
       tail_.at(Part::kIndex) < lengths.known_end(Part::kIndex)) {
     missing = UnavailableError(stream::FileName(file_->id.stem, Part::kData) + " has " +
                                std::to_string(lengths.known_end(Part::kData)) +

@@ -200,43 +200,75 @@ TEST_F(ConsumerAgentTest, AFullMachineIsSparedFromTheFirstReadOfAFileOn) {
 }
 
 // Whose caches answer a round trip later: with the lengths that follow news it asks for what comes
-// next, and gives it before anybody has said that it is there.
-TEST_F(ConsumerAgentTest, WhatComesNextIsGivenBeforeItsLengthIsKnown) {
-  cache_.SetFaults({.delay = Duration::Micros(100)});
-  std::string data, index;
-  stream::PairMetadata pair;
-  pair.created_us = first_.created_us;
-  pair.chunk_size = 4096;
-  const auto write = [&](const std::string& payload, bool publish) {
-    stream::IndexRecord{static_cast<int64_t>(data.size()), static_cast<uint32_t>(payload.size()),
+// next.
+class ReadingAheadAgentTest : public ConsumerAgentTest {
+ protected:
+  ReadingAheadAgentTest() {
+    cache_.SetFaults({.delay = Duration::Micros(100)});
+    pair_.created_us = first_.created_us;
+    pair_.chunk_size = 4096;
+  }
+  void Write(const std::string& payload, bool publish = true) {
+    stream::IndexRecord{static_cast<int64_t>(data_.size()), static_cast<uint32_t>(payload.size()),
                         Crc32c(payload), 1000}
-        .AppendTo(index);
-    data += payload;
-    for (const auto& [part, bytes] : {std::pair{Part::kData, data}, {Part::kIndex, index}}) {
+        .AppendTo(index_);
+    data_ += payload;
+    for (const auto& [part, bytes] : {std::pair{Part::kData, data_}, {Part::kIndex, index_}}) {
       cache_.Apply({keys_.Chunk(1, part, 4096, 0), cache::MergeRule::kLongerWins, false, bytes});
     }
     if (publish) {
-      pair.cache_length[0] = static_cast<int64_t>(data.size());
-      pair.cache_length[1] = static_cast<int64_t>(index.size());
+      pair_.cache_length[0] = static_cast<int64_t>(data_.size());
+      pair_.cache_length[1] = static_cast<int64_t>(index_.size());
     }
-    ++pair.heartbeat_us;
+    ++pair_.heartbeat_us;
     cache_.Apply({keys_.MetadataGroup(1), cache::MergeRule::kMaxLanes, false,
-                  stream::EncodePairMetadata(1, pair)});
-  };
-  const auto take = [&] {
+                  stream::EncodePairMetadata(1, pair_)});
+  }
+  std::string Take() {
     std::vector<Message> messages;
     EXPECT_TRUE(loop_.RunUntil([&] { return agent_->ready(); }));
-    EXPECT_EQ(agent_->Take(messages, 1 << 20), 1u);
+    EXPECT_EQ(agent_->Take(messages, 1 << 20), 1u) << agent_->DebugString();
     const std::string payload(messages.empty() ? "" : messages[0].payload);
     agent_->Release();
     return payload;
-  };
-  write("one", /*publish=*/true);
-  EXPECT_EQ(take(), "one");
-  write("two", /*publish=*/true);
-  EXPECT_EQ(take(), "two");
-  write("three", /*publish=*/false);
-  EXPECT_EQ(take(), "three") << agent_->DebugString();
+  }
+
+  std::string data_, index_;
+  stream::PairMetadata pair_;
+};
+
+// What the cache lacks is not there because somebody asked for it.
+TEST_F(ReadingAheadAgentTest, WhoBeginsBeyondTheEndStaysThere) {
+  Write("one");
+  AgentOptions options;
+  options.poll = Duration::Millis(10);
+  options.doorbell = true;
+  agent_ = std::make_unique<ConsumerAgent>(
+      stream::CellPorts{&loop_, &store_, &data_client_, &metadata_client_}, shard_, options,
+      scope_.Bind([] {}));
+  agent_->Start(StartPoint::At({stream::StreamIncarnation{1}, 0, 4, 14}));
+  loop_.RunFor(Duration::Millis(50));
+  EXPECT_EQ(agent_->begins_beyond(), 1);
+  Write("two");
+  loop_.RunFor(Duration::Millis(50));
+  Write("three");
+  loop_.RunFor(Duration::Millis(50));
+  EXPECT_GE(agent_->counters().rounds_ahead, 1);
+  EXPECT_EQ(agent_->begins_beyond(), 3);
+  Write("six");
+  loop_.RunFor(Duration::Millis(50));
+  EXPECT_EQ(agent_->begins_beyond(), std::nullopt);
+  Write("seven");
+  EXPECT_EQ(Take(), "seven");
+}
+
+TEST_F(ReadingAheadAgentTest, WhatComesNextIsGivenBeforeItsLengthIsKnown) {
+  Write("one");
+  EXPECT_EQ(Take(), "one");
+  Write("two");
+  EXPECT_EQ(Take(), "two");
+  Write("three", /*publish=*/false);
+  EXPECT_EQ(Take(), "three");
   EXPECT_GE(agent_->counters().rounds_ahead, 1);
   EXPECT_EQ(agent_->lag_bytes(), 0);
   EXPECT_EQ(agent_->begins_beyond(), std::nullopt);

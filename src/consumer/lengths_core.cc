@@ -230,7 +230,7 @@ bool LengthsCore::MayReadAhead() const {
 }
 
 void LengthsCore::OnAhead(MonotonicTime now, Part part, int64_t end, bool more, bool uneven) {
-  const AheadCore::Outcome outcome = ahead_.OnAnswer(part, end, CacheLimit(part), more, uneven);
+  const AheadCore::Outcome outcome = ahead_.OnAnswer(part, end, more, uneven);
   if (outcome == AheadCore::Outcome::kNone) return;
   if (outcome != AheadCore::Outcome::kInVain) bytes_came_ = true;
   if (!ahead_.alone()) return;  // lengths, which are read as well, say when to go on

@@ -64,7 +64,7 @@ class LengthsCore {
                                  // what is not watched yet of them
     bool read_metadata = false;  // of the pair and of the next one
     // One replica's answer will do for that: on a machine that is full, while bytes come. What
-    // another one has besides is seen the next time; once none came, two are asked again.
+    // another one has besides is seen the next time; once it says of none, two are asked again.
     bool relaxed = false;
     bool ask_primary = false;  // the length of both parts
     bool list = false;         // the shard's folder

@@ -250,7 +250,7 @@ class ReadingAheadTest : public LengthsTest {
     EXPECT_EQ(core_->primary(Part::kData).perhaps, 0);
     return data;
   }
-  // The same of both parts.
+  // The same of both parts; 0: nothing came.
   void Answer(int64_t ms, int64_t end, bool uneven = false) {
     core_->OnAhead(Ms(ms), Part::kIndex, end, false, uneven);
     core_->OnAhead(Ms(ms), Part::kData, end, false, uneven);
@@ -270,7 +270,7 @@ TEST_F(ReadingAheadTest, TakesThePlaceOfLengthsAsLongAsBytesCome) {
   EXPECT_EQ(core_->NextWork(), Ms(10));
   EXPECT_FALSE(At(10).read_metadata);
   EXPECT_TRUE(Perhaps());
-  Answer(11, 700);
+  Answer(11, 0);
   EXPECT_EQ(core_->NextWork(), Ms(11)) << "in vain: what do lengths say?";
   work = At(11);
   EXPECT_TRUE(work.read_metadata);
@@ -329,7 +329,7 @@ TEST_F(ReadingAheadTest, WithoutAPauseItComesWithTheLengths) {
   core_->OnDoorbell(Ms(2), true);
   EXPECT_TRUE(At(2).read_metadata);
   EXPECT_TRUE(Perhaps());
-  Answer(3, 512);
+  Answer(3, 0);
   OnMetadata(Ms(4), Pair(512, 512), {});
   EXPECT_TRUE(At(4).watch);
   core_->OnDoorbell(Ms(50), true);
@@ -377,7 +377,7 @@ TEST_F(ReadingAheadTest, GoesOnInTheNextFileIfThatIsTheOneThatIsWritten) {
     next.heartbeat_us = WallMs(0).micros();
     if (closed) next.seal[0] = next.seal[1] = 2048;
     At(10);
-    Answer(11, 1024);
+    Answer(11, 0);
     At(11);
     OnMetadata(Ms(12), Closed(1024, 1024), next);
     LengthsCore following(options_, counters_, heartbeats_, *core_->next(), core_->next_metadata(),

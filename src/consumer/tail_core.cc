@@ -121,6 +121,7 @@ std::optional<TailCore::Fetch> TailCore::NextFetch(MonotonicTime now, Part part,
   if (part == Part::kData) {
     const int64_t available = rate_.Available(now);
     if (available < std::min(to - end, chunk_size_)) {
+      if (ahead) return std::nullopt;  // perhaps there is nothing to wait for
       ++counters_.rate_limited;
       rate_at_ = now + rate_.Wait(std::min(to - end, options_.window_bytes / 4));
       return std::nullopt;
@@ -160,9 +161,11 @@ bool TailCore::OnFetched(MonotonicTime now, Part part, const stream::RangeResult
   if (!result.primary_error.ok() && !IsNotFound(result.primary_error)) ++counters_.primary_errors;
   if (part == Part::kData) {
     rate_.Spend(result.cache_bytes + result.primary_bytes);
-    window_ = result.late_chunks > 0
-                  ? std::max(window_ / 2, WindowMin())
-                  : std::min(window_ + window_ / kWindowGrows, options_.window_bytes);
+    if (result.late_chunks > 0) {
+      window_ = std::max(window_ / 2, WindowMin());
+    } else if (!state.ahead || result.end >= state.wanted) {
+      window_ = std::min(window_ + window_ / kWindowGrows, options_.window_bytes);
+    }
   }
   // The fetch went on from bytes that were dropped meanwhile.
   if (std::exchange(state.fetch, FetchState::kNone) == FetchState::kObsolete) return false;

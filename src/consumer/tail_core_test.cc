@@ -183,6 +183,30 @@ TEST_F(TailTest, WhatIsReadAheadFollowsWhatComes) {
   EXPECT_EQ(counters_.short_reads, 0);
 }
 
+TEST_F(TailTest, WhatMayNotBeThereIsNotWaitedForAndMakesNoWindowLarger) {
+  options_.rate_bytes_per_s = 1000;
+  options_.rate_burst_bytes = 64;
+  options_.window_bytes = 1 << 20;
+  Add(std::string(64, 'x'));
+  Open();
+  Source& source = sources_[0];
+  Answer(Part::kIndex, *Next(Part::kIndex));
+  auto fetch = Next(Part::kData);
+  ASSERT_TRUE(fetch);
+  Answer(Part::kData, *fetch, /*late=*/true);
+  fetch = Next(Part::kData);
+  ASSERT_TRUE(fetch);
+  Answer(Part::kData, *fetch);
+  std::vector<Message> messages;
+  ASSERT_EQ(tail_->Take(messages, 100), 1u);
+  tail_->Release();
+  source.perhaps[0] = source.perhaps[1] = INT64_MAX;
+  EXPECT_FALSE(Next(Part::kData)) << "its rate is used up";
+  EXPECT_EQ(tail_->NextWork(), MonotonicTime::Max());
+  EXPECT_EQ(counters_.rate_limited, 0);
+  EXPECT_TRUE(Next(Part::kIndex)) << "the other part is not held up";
+}
+
 TEST_F(TailTest, PartsAreUnevenUntilEachRecordHasItsPayload) {
   Add("one");
   Add("two");

@@ -795,8 +795,9 @@ TEST_F(TcpTest, AServerThatFallsSilentIsUnreachable) {
 TEST_F(TcpTest, WhoAsksAndIsAnsweredDoesNotPing) {
   connector_ = MakeConnector(&loop_, {});
   TcpLiar liar;
-  std::atomic<int> pings{0}, reads{0};
+  std::atomic<int> pings{0}, reads{0}, late{0};
   std::thread server([&] {
+    MonotonicTime heard = ReadMonotonicClock();
     const Descriptor fd = liar.Accept();
     ReceiveBytes(fd, Hello().size());
     SendAll(fd, Welcome(4096, Duration::Seconds(2)));  // a ping each half a second
@@ -805,6 +806,8 @@ TEST_F(TcpTest, WhoAsksAndIsAnsweredDoesNotPing) {
       if (head.size() < sizeof(TcpFrame)) return;
       const auto frame = TakeFrom<TcpFrame>(head.data());
       const std::string body = ReceiveBytes(fd, frame.body_bytes);
+      const MonotonicTime now = ReadMonotonicClock();
+      if (now - std::exchange(heard, now) > Duration::Millis(400)) ++late;
       if (frame.op == TcpOp::kPing) {
         ++pings;
         SendAll(fd, Frame(TcpOp::kPong, frame.argument));
@@ -833,7 +836,7 @@ TEST_F(TcpTest, WhoAsksAndIsAnsweredDoesNotPing) {
     loop_.RunFor(Duration::Millis(5));
   }
   EXPECT_GT(reads, 20);
-  EXPECT_EQ(pings, 0);
+  EXPECT_LE(pings, late) << "of a machine that stood still";
   EXPECT_TRUE(RunUntil([&] { return pings >= 2; })) << "who is quiet does";
   EXPECT_TRUE((*endpoint)->connected());
   endpoint->reset();

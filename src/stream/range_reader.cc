@@ -86,11 +86,9 @@ RangeResult RangeReader::Evaluate(const RangeRequest& request,
     if (i < reads.size()) {
       const cache::ChunkRead& read = reads[i];
       got = std::max<int64_t>(got, read.length);
-      if (read.length < read.want && !request.ahead) {
-        if (read.length > read.have)
-          ++result.short_chunks;
-        else
-          ++result.missing_chunks;
+      if (read.length < read.want) {
+        if (!request.ahead)
+          ++(read.length > read.have ? result.short_chunks : result.missing_chunks);
         result.late_chunks += read.late ? 1 : 0;
       }
     }
@@ -104,7 +102,8 @@ RangeResult RangeReader::Evaluate(const RangeRequest& request,
       else if (!prefix)
         result.tail_crc = 0;  // got is 0: nothing of this chunk yet
     }
-    result.cache_bytes += std::max<int64_t>(0, got - before);
+    // Behind a gap the primary layer fills, which nobody asks if they are read ahead.
+    if (contiguous || !request.ahead) result.cache_bytes += std::max<int64_t>(0, got - before);
     if (got < need) {
       const bool late = contiguous && i < reads.size() && reads[i].late;
       if (late && request.late_is_short && result.end > request.from) break;
@@ -129,7 +128,7 @@ std::optional<RangeResult> RangeReader::Read(const RangeRequest& request,
   bool complete = true;
   if (!SkipCache(request)) {
     Plan(request, scratch_);
-    complete = scratch_.empty() || ports_.data_cache->TryReadChunks(scratch_);
+    complete = scratch_.empty() || (!request.ahead && ports_.data_cache->TryReadChunks(scratch_));
   }
   int64_t primary_from = 0;
   int64_t primary_to = 0;
