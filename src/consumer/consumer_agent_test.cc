@@ -168,17 +168,20 @@ TEST_F(ConsumerAgentTest, ASizePollThatOutlivesItsFileAndTheAgentFindsNobody) {
   loop_.RunFor(Duration::Seconds(1));
 }
 
+// Of a machine that is full.
+std::optional<ThreadTimes> BusyTimes() {
+  static ThreadTimes times;
+  times.ran = times.ran + Duration::Millis(2);
+  times.waited = times.waited + Duration::Millis(20);
+  return times;
+}
+
 // On a full machine: the file after a roll-over is read no more often than the one before.
 TEST_F(ConsumerAgentTest, AFullMachineIsSparedFromTheFirstReadOfAFileOn) {
   AgentOptions options;
   options.poll = Duration::Millis(100);
   options.doorbell = true;
-  options.thread_times = []() -> std::optional<ThreadTimes> {
-    static ThreadTimes times;
-    times.ran = times.ran + Duration::Millis(2);
-    times.waited = times.waited + Duration::Millis(20);
-    return times;
-  };
+  options.thread_times = BusyTimes;
   agent_ = std::make_unique<ConsumerAgent>(
       stream::CellPorts{&loop_, &store_, &data_client_, &metadata_client_}, shard_, options,
       scope_.Bind([] {}));
@@ -199,14 +202,25 @@ TEST_F(ConsumerAgentTest, AFullMachineIsSparedFromTheFirstReadOfAFileOn) {
   EXPECT_LE(agent_->counters().polls, polls + 4);
 }
 
-// Whose caches answer a round trip later: with the lengths that follow news it asks for what comes
-// next.
+// On a full machine, of caches that answer a round trip later: it asks for what comes next in place
+// of its length.
 class ReadingAheadAgentTest : public ConsumerAgentTest {
  protected:
   ReadingAheadAgentTest() {
     cache_.SetFaults({.delay = Duration::Micros(100)});
     pair_.created_us = first_.created_us;
     pair_.chunk_size = 4096;
+  }
+  void Start(const StartPoint& start) {
+    AgentOptions options;
+    options.poll = Duration::Millis(10);
+    options.doorbell = true;
+    options.thread_times = BusyTimes;
+    agent_ = std::make_unique<ConsumerAgent>(
+        stream::CellPorts{&loop_, &store_, &data_client_, &metadata_client_}, shard_, options,
+        scope_.Bind([] {}));
+    agent_->Start(start);
+    loop_.RunFor(Duration::Seconds(60));  // it finds its pause
   }
   void Write(const std::string& payload, bool publish = true) {
     stream::IndexRecord{static_cast<int64_t>(data_.size()), static_cast<uint32_t>(payload.size()),
@@ -240,23 +254,16 @@ class ReadingAheadAgentTest : public ConsumerAgentTest {
 // What the cache lacks is not there because somebody asked for it.
 TEST_F(ReadingAheadAgentTest, WhoBeginsBeyondTheEndStaysThere) {
   Write("one");
-  AgentOptions options;
-  options.poll = Duration::Millis(10);
-  options.doorbell = true;
-  agent_ = std::make_unique<ConsumerAgent>(
-      stream::CellPorts{&loop_, &store_, &data_client_, &metadata_client_}, shard_, options,
-      scope_.Bind([] {}));
-  agent_->Start(StartPoint::At({stream::StreamIncarnation{1}, 0, 4, 14}));
-  loop_.RunFor(Duration::Millis(50));
+  Start(StartPoint::At({stream::StreamIncarnation{1}, 0, 4, 14}));
   EXPECT_EQ(agent_->begins_beyond(), 1);
   Write("two");
-  loop_.RunFor(Duration::Millis(50));
+  loop_.RunFor(Duration::Millis(500));
   Write("three");
-  loop_.RunFor(Duration::Millis(50));
+  loop_.RunFor(Duration::Millis(500));
   EXPECT_GE(agent_->counters().rounds_ahead, 1);
   EXPECT_EQ(agent_->begins_beyond(), 3);
   Write("six");
-  loop_.RunFor(Duration::Millis(50));
+  loop_.RunFor(Duration::Millis(500));
   EXPECT_EQ(agent_->begins_beyond(), std::nullopt);
   Write("seven");
   EXPECT_EQ(Take(), "seven");
@@ -264,6 +271,7 @@ TEST_F(ReadingAheadAgentTest, WhoBeginsBeyondTheEndStaysThere) {
 
 TEST_F(ReadingAheadAgentTest, WhatComesNextIsGivenBeforeItsLengthIsKnown) {
   Write("one");
+  Start(StartPoint::Beginning());
   EXPECT_EQ(Take(), "one");
   Write("two");
   EXPECT_EQ(Take(), "two");

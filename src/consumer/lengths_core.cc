@@ -178,7 +178,7 @@ LengthsCore::Work LengthsCore::DoWork(MonotonicTime now) {
   if (now >= next_poll_) {
     next_poll_ = now + options_.poll;
     const bool ahead = MayReadAhead();
-    const bool alone = ahead && pause_ > Duration() && now < last_poll_ + kLengthsInterval;
+    const bool alone = ahead && now < last_poll_ + kLengthsInterval;
     if (ahead) {
       ++counters_.rounds_ahead;
       ahead_.Begin(alone);
@@ -225,8 +225,8 @@ bool LengthsCore::EndIsKnown() const {
 }
 
 bool LengthsCore::MayReadAhead() const {
-  return options_.doorbell && round_trips_ && bytes_came_ && !in_vain_ && metadata_known() &&
-         chunk_size_known() && !seal_ && !ahead_.asking();
+  return options_.doorbell && pause_ > Duration() && round_trips_ && bytes_came_ && !in_vain_ &&
+         metadata_known() && chunk_size_known() && !seal_ && !ahead_.asking();
 }
 
 void LengthsCore::OnAhead(MonotonicTime now, Part part, int64_t end, bool more, bool uneven) {

@@ -26,9 +26,9 @@
 // value (stream/metadata.h) changes with each flush of the file that is written now. Such a file is
 // polled every `primary_poll`, for the heartbeat.
 //
-// A poll whose answer takes a round trip, and that follows news of bytes, comes with a round of
-// reading ahead (ahead_core.h): the cache's SourceLengths::perhaps allow it. With a pause it is
-// that round alone, and lengths are read every kLengthsInterval, or when nothing came.
+// With a pause, and where answers take a round trip, a round of reading ahead (ahead_core.h) takes
+// the place of the poll that follows news of bytes: the cache's SourceLengths::perhaps allow it.
+// Lengths are read beside it every kLengthsInterval, and next when nothing came.
 //
 // Invariants: lengths, once known, do not fall and never pass the seal. What may be read of the
 // primary layer is what Algorithm 1 (delayed_read_core.h) allows, or everything while nobody knows

@@ -323,25 +323,17 @@ TEST_F(ReadingAheadTest, TheRestOfAFlushFollowsAtOnce) {
   EXPECT_TRUE(Perhaps());
 }
 
-TEST_F(ReadingAheadTest, WithoutAPauseItComesWithTheLengths) {
-  Begin(Duration());
-  EXPECT_TRUE(At(1).watch);
-  core_->OnDoorbell(Ms(2), true);
-  EXPECT_TRUE(At(2).read_metadata);
-  EXPECT_TRUE(Perhaps());
-  Answer(3, 0);
-  OnMetadata(Ms(4), Pair(512, 512), {});
-  EXPECT_TRUE(At(4).watch);
-  core_->OnDoorbell(Ms(50), true);
-  EXPECT_TRUE(At(50).read_metadata);
-  EXPECT_FALSE(Perhaps()) << "the last time no bytes came";
-}
-
 TEST_F(ReadingAheadTest, IsOfNoUse) {
   // Where answers come inside the call.
   Begin();
   core_->SetRoundTrips(false);
   EXPECT_TRUE(At(5).read_metadata);
+  EXPECT_FALSE(Perhaps());
+  // While there is time for the doorbell.
+  Begin(Duration());
+  EXPECT_TRUE(At(1).watch);
+  core_->OnDoorbell(Ms(2), true);
+  EXPECT_TRUE(At(2).read_metadata);
   EXPECT_FALSE(Perhaps());
   // At the file's end.
   Begin();

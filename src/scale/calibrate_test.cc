@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <string>
 
 #include "tailcast/scale/agents.h"
 #include "tailcast/scale/report.h"
@@ -20,7 +21,8 @@ TEST(Calibrate, TheModelSaysWhatAgentsDo) {
     EXPECT_GT(one.agents, 0) << one.setup << ": " << one.what;
     EXPECT_TRUE(one.Near()) << one.setup << ": " << one.what;
   }
-  EXPECT_EQ(CalibrationText(*all).find("TOO FAR"), std::string::npos);
+  const std::string text = CalibrationText(*all);
+  EXPECT_EQ(text.find("TOO FAR"), std::string::npos) << text;
 }
 
 // What calm agents never do, so that the model need not say it of them.
