@@ -105,10 +105,14 @@ class ConsumerAgentTest : public ::testing::Test {
     options.poll = Duration::Millis(10);
     options.primary_poll = Duration::Millis(20);
     options.doorbell = true;
+    Start(options, StartPoint::Beginning());
+  }
+  // In place of the agent before.
+  void Start(const AgentOptions& options, const StartPoint& start) {
     agent_ = std::make_unique<ConsumerAgent>(
         stream::CellPorts{&loop_, &store_, &data_client_, &metadata_client_}, shard_, options,
         scope_.Bind([] {}));
-    agent_->Start(StartPoint::Beginning());
+    agent_->Start(start);
   }
   // Of file 2, which is empty.
   void PublishSecond(int64_t heartbeat_us) {
@@ -182,10 +186,7 @@ TEST_F(ConsumerAgentTest, AFullMachineIsSparedFromTheFirstReadOfAFileOn) {
   options.poll = Duration::Millis(100);
   options.doorbell = true;
   options.thread_times = BusyTimes;
-  agent_ = std::make_unique<ConsumerAgent>(
-      stream::CellPorts{&loop_, &store_, &data_client_, &metadata_client_}, shard_, options,
-      scope_.Bind([] {}));
-  agent_->Start(StartPoint::Beginning());
+  Start(options, StartPoint::Beginning());
   loop_.RunFor(Duration::Seconds(60));
   Publish();
   ASSERT_TRUE(loop_.RunUntil([&] { return agent_->ready(); }));
@@ -211,15 +212,12 @@ class ReadingAheadAgentTest : public ConsumerAgentTest {
     pair_.created_us = first_.created_us;
     pair_.chunk_size = 4096;
   }
-  void Start(const StartPoint& start) {
+  void StartOnAFullMachine(const StartPoint& start) {
     AgentOptions options;
     options.poll = Duration::Millis(10);
     options.doorbell = true;
     options.thread_times = BusyTimes;
-    agent_ = std::make_unique<ConsumerAgent>(
-        stream::CellPorts{&loop_, &store_, &data_client_, &metadata_client_}, shard_, options,
-        scope_.Bind([] {}));
-    agent_->Start(start);
+    Start(options, start);
     loop_.RunFor(Duration::Seconds(60));  // it finds its pause
   }
   void Write(const std::string& payload, bool publish = true) {
@@ -254,7 +252,7 @@ class ReadingAheadAgentTest : public ConsumerAgentTest {
 // What the cache lacks is not there because somebody asked for it.
 TEST_F(ReadingAheadAgentTest, WhoBeginsBeyondTheEndStaysThere) {
   Write("one");
-  Start(StartPoint::At({stream::StreamIncarnation{1}, 0, 4, 14}));
+  StartOnAFullMachine(StartPoint::At({stream::StreamIncarnation{1}, 0, 4, 14}));
   EXPECT_EQ(agent_->begins_beyond(), 1);
   Write("two");
   loop_.RunFor(Duration::Millis(500));
@@ -271,7 +269,7 @@ TEST_F(ReadingAheadAgentTest, WhoBeginsBeyondTheEndStaysThere) {
 
 TEST_F(ReadingAheadAgentTest, WhatComesNextIsGivenBeforeItsLengthIsKnown) {
   Write("one");
-  Start(StartPoint::Beginning());
+  StartOnAFullMachine(StartPoint::Beginning());
   EXPECT_EQ(Take(), "one");
   Write("two");
   EXPECT_EQ(Take(), "two");
@@ -306,10 +304,7 @@ TEST_F(ConsumerAgentTest, ItMayEndAtAnyTurn) {
     options.poll = Duration::Millis(1 + turns % 10);
     options.primary_poll = Duration::Millis(3 + turns % 20);
     options.doorbell = turns % 2 == 0;
-    agent_ = std::make_unique<ConsumerAgent>(
-        stream::CellPorts{&loop_, &store_, &data_client_, &metadata_client_}, shard_, options,
-        scope_.Bind([] {}));
-    agent_->Start(turns % 3 == 0 ? StartPoint::End() : StartPoint::Beginning());
+    Start(options, turns % 3 == 0 ? StartPoint::End() : StartPoint::Beginning());
   }
 }
 
