@@ -7,6 +7,7 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/status.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -56,10 +57,16 @@ class Calls {
   void Remove(uint64_t id) {
     std::lock_guard lock(mu_);
     cancel_.erase(id);
+    if (cancel_.empty()) none_open_.notify_all();
   }
   void CancelAll() {
     std::lock_guard lock(mu_);
     for (const auto& [id, cancel] : cancel_) cancel();
+  }
+  // Until each has been removed, but no longer than `patience`.
+  void WaitForEnds(std::chrono::milliseconds patience) {
+    std::unique_lock lock(mu_);
+    none_open_.wait_for(lock, patience, [this] { return cancel_.empty(); });
   }
   void TagGoesOut() {
     std::lock_guard lock(tags_mu_);
@@ -77,6 +84,7 @@ class Calls {
 
  private:
   std::mutex mu_;
+  std::condition_variable none_open_;
   uint64_t next_id_ = 1;
   std::map<uint64_t, std::function<void()>> cancel_;
   std::mutex tags_mu_;  // taken last

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
@@ -157,6 +158,25 @@ TEST_F(GrpcRpc, AnswersOpenCallsWhenTheServerGoes) {
   ASSERT_TRUE(Until([&] { return answer.has_value(); }));
   EXPECT_EQ(answer->status(), UnavailableError(address_ + ": " + std::string(kServerEnds)));
   kept_[0](std::string("too late"));  // must be harmless
+}
+
+// Answers that are on their way out are not overtaken by the end of their connection.
+TEST_F(GrpcRpc, AnswersEachOfManyOpenCallsWhenTheServerGoes) {
+  constexpr size_t kCalls = 500;
+  std::vector<Status> answers;
+  for (size_t i = 0; i < kCalls; ++i) {
+    client_->Call("/t.S/Keep", "", kLong, scope_.Bind([&](const Result<std::string>& r) {
+      answers.push_back(r.status());
+    }));
+  }
+  ASSERT_TRUE(Until([&] { return kept_.size() == kCalls; }));
+  // What comes in meanwhile keeps gRPC's own threads busy with the connection.
+  const auto stream = OpenStream();
+  for (int i = 0; i < 100; ++i) stream->Send(std::string(100'000, 'x'));
+  server_.reset();
+  ASSERT_TRUE(Until([&] { return answers.size() == kCalls; }));
+  const Status expected = UnavailableError(address_ + ": " + std::string(kServerEnds));
+  EXPECT_EQ(std::count(answers.begin(), answers.end(), expected), kCalls) << answers.back();
 }
 
 TEST_F(GrpcRpc, CarriesStreamMessagesInOrderBothWays) {

@@ -272,6 +272,9 @@ class GrpcServer : public Server {
   ~GrpcServer() override {
     state_->scope.End();
     state_->calls.CancelAll();
+    // gRPC's shutdown drops answers that it has not written yet, and says in its own words that it
+    // did.
+    state_->calls.WaitForEnds(kAnswersGoOut);
     if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now());
     {
       std::lock_guard lock(state_->mu);
@@ -321,6 +324,8 @@ class GrpcServer : public Server {
 
  private:
   static constexpr int kAccepting = 16;  // calls that may come in at once
+  // How long the end of a server waits for a peer that takes no answers.
+  static constexpr std::chrono::milliseconds kAnswersGoOut{1000};
 
   struct Accepting final : Tag {
     explicit Accepting(GrpcServer* s) : Tag(s->state_->calls), server(s) {}

@@ -42,9 +42,13 @@ constexpr std::pair<std::string_view, std::string_view> kReasons[] = {
     {"Trying to connect an http1.x server", "something else answers there"},
 };
 
+// A server whose end did not wait for the call's.
+constexpr std::string_view kOfServersEnd = "Cancelling all calls";
+
 }  // namespace
 
 std::string PlainReason(std::string_view message) {
+  if (message == kOfServersEnd) return std::string(kServerEnds);
   if (BeginsWithAny(message, kOfConnection)) return std::string(kConnectionClosed);
   if (!BeginsWithAny(message, kOfTransport)) return std::string(message);
   for (const auto& [words, reason] : kReasons) {

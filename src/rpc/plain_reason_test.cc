@@ -34,6 +34,10 @@ TEST(PlainReasonTest, AConnectionThatBreaksIsNoneThatCanNotBeMade) {
   }
 }
 
+TEST(PlainReasonTest, AServerThatIsGoneIsNoConnectionThatBroke) {
+  EXPECT_EQ(PlainReason("Cancelling all calls"), kServerEnds);
+}
+
 TEST(PlainReasonTest, WhatAServerSaysStays) {
   for (const char* said : {"", "the scheduler is not ready", "cell b: Connection refused",
                            "no such method /tailcast.v1.X/Y"}) {
