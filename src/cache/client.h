@@ -162,8 +162,6 @@ class Client {
   // without a turn of the loop. True: `values` has what ReadValues would give; its memory is used
   // again. False: it can't be said now, `values` has nothing of use; go on with ReadValues.
   virtual bool TryReadValues(std::span<const ValueRead> reads, Values& values) = 0;
-  // Some replica that is connected now is read inside the call. Else answers take a round trip.
-  virtual bool immediate() const = 0;
 
   // Writes to all three replicas of each key, in bulk: one message per server, or a few; timeouts
   // are cut to kWriteDeadlineMax. `done` runs when each key has two acknowledgements or can't get

@@ -183,7 +183,6 @@ TEST_P(ClientSuite, TryReadsInsideTheCallOrSaysThatItCannot) {
   char buffer[64] = {};
   EXPECT_TRUE(Put(*client_, {1, 2}, kLonger, "abcdef").ok());
   Drain();
-  EXPECT_EQ(client_->immediate(), world_->reads_inside_the_call());
   ChunkRead read{.key = {1, 2}, .want = 6, .capacity = 6, .destination = buffer};
   EXPECT_EQ(client_->TryReadChunks(std::span(&read, 1)), world_->reads_inside_the_call());
   read = Read(*client_, read);

@@ -224,11 +224,6 @@ bool MemoryClient::TryReadValues(std::span<const ValueRead> reads, Values& value
   return true;
 }
 
-bool MemoryClient::immediate() const {
-  std::lock_guard lock(store_->mutex_);
-  return !DelayedLocked();
-}
-
 void MemoryClient::ReadValues(std::vector<ValueRead> reads, Duration timeout,
                               Callback<void(Result<Values>)> done) {
   Later(timeout, [this, reads = std::move(reads), done = std::move(done)](bool late) mutable {

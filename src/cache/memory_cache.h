@@ -107,7 +107,6 @@ class MemoryClient : public Client {
   void ReadValues(std::vector<ValueRead> reads, Duration timeout,
                   Callback<void(Result<Values>)> done) override;
   bool TryReadValues(std::span<const ValueRead> reads, Values& values) override;
-  bool immediate() const override;
   void Mutate(std::vector<Mutation> mutations, Duration timeout,
               Callback<void(Status)> done) override;
   void Drain(Callback<void()> done) override;

@@ -202,8 +202,6 @@ bool QuorumClient::TryReadValues(std::span<const ValueRead> reads, Values& value
   return true;
 }
 
-bool QuorumClient::immediate() const { return parts_->context.immediate_replicas > 0; }
-
 // As ReadBatch, of one value whose replicas answer inside the call.
 bool QuorumClient::TryReadValue(const ValueRead& read, ValueAnswer& value) {
   ClientContext& context = parts_->context;

@@ -256,10 +256,7 @@ void ConsumerAgent::Pace() {
   const MonotonicTime now = ports_.loop->Now();
   if (options_.thread_times == nullptr || !pace_.Due(now)) return;
   if (const auto times = options_.thread_times()) pace_.OnTimes(now, *times);
-  const bool immediate = ports_.metadata_cache->immediate();
   file_->lengths.SetPause(pace_.pause());
-  file_->lengths.SetRoundTrips(!immediate);
-  tail_.SetPause(immediate ? Duration() : pace_.pause());
 }
 
 bool ConsumerAgent::ReadMetadata(cache::ReadMode mode) {
@@ -269,9 +266,11 @@ bool ConsumerAgent::ReadMetadata(cache::ReadMode mode) {
     file.metadata_reads.push_back({.key = key, .mode = mode});
   }
   if (ports_.metadata_cache->TryReadValues(file.metadata_reads, file.metadata)) {
+    file.lengths.SetRoundTrips(false);
     OnMetadata(file.metadata);
     return true;
   }
+  file.lengths.SetRoundTrips(true);
   ports_.metadata_cache->ReadValues(file.metadata_reads, options_.cache_timeout,
                                     file.scope().Bind([this](const Result<cache::Values>& values) {
                                       if (values.ok()) {

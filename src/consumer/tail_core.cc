@@ -28,7 +28,6 @@ FAULT_POINT(kDeliverOverHole, "consumer.deliver_over_hole",
 constexpr int64_t kIndexWindowBytes = 64 << 10;
 // Of data: what a fetch asks for becomes half when the cache is late, but not less than this, where
 // a late cache is left for the primary layer; and a sixteenth more with each one that is not late.
-// On a full machine everything is late, and less at a time would cost it more.
 constexpr int64_t kWindowMin = 128 << 10;
 constexpr int64_t kWindowGrows = 16;
 constexpr Duration kRetryMin = Duration::Millis(2);
@@ -54,7 +53,7 @@ void TailCore::Open(const FilePlace& place, int64_t chunk_size,
   seal_.reset();
   unverified_ = place.unverified;
   retry_ = Duration();
-  retry_at_ = rate_at_ = behind_at_ = MonotonicTime::Max();
+  retry_at_ = rate_at_ = MonotonicTime::Max();
   for (Part part : {Part::kData, Part::kIndex}) {
     PartState& state = parts_[Index(part)];
     state.at = place.at[Index(part)];
@@ -95,10 +94,8 @@ std::optional<TailCore::Fetch> TailCore::NextFetch(MonotonicTime now, Part part,
     }
   }
   int64_t to = state.at + window;
-  // Small top-ups of a window that is nearly full are not worth a fetch; on a full machine none is
-  // before the window is nearly empty.
-  const int64_t left = catch_up_.pause() > Duration() ? window / 4 : window - window / 4;
-  if (end >= needed && end >= state.at + left) return std::nullopt;
+  // Small top-ups of a window that is nearly full are not worth a fetch.
+  if (end >= needed && end >= to - window / 4) return std::nullopt;
   Fetch fetch;
   fetch.distrusted = end < state.distrust_until;
   if (fetch.distrusted) {
@@ -111,7 +108,6 @@ std::optional<TailCore::Fetch> TailCore::NextFetch(MonotonicTime now, Part part,
   };
   while (fetch.source < sources.size() && limit() <= end) ++fetch.source;
   const bool ahead = fetch.source == sources.size();
-  bool behind = false;
   if (ahead) {
     if (fetch.distrusted) return std::nullopt;
     fetch.source = 0;
@@ -120,11 +116,6 @@ std::optional<TailCore::Fetch> TailCore::NextFetch(MonotonicTime now, Part part,
     to = std::min({to, sources[fetch.source].perhaps,
                    buffer.ChunkStart(end + state.ahead_bytes) + chunk_size_});
   } else {
-    behind = part == Part::kData && !fetch.distrusted && to < limit();
-    if (behind && now < catch_up_.Due()) {
-      behind_at_ = catch_up_.Due();
-      return std::nullopt;
-    }
     to = std::min(to, limit());
   }
   if (part == Part::kData) {
@@ -136,10 +127,6 @@ std::optional<TailCore::Fetch> TailCore::NextFetch(MonotonicTime now, Part part,
       return std::nullopt;
     }
     if (available < to - end) to = end + available;
-    if (behind)
-      catch_up_.Begin(sent_us_);
-    else
-      catch_up_.Stop();
   }
   stream::RangeRequest& request = fetch.request;
   request.from = end;
@@ -174,9 +161,8 @@ bool TailCore::OnFetched(MonotonicTime now, Part part, const stream::RangeResult
   if (!result.primary_error.ok() && !IsNotFound(result.primary_error)) ++counters_.primary_errors;
   if (part == Part::kData) {
     rate_.Spend(result.cache_bytes + result.primary_bytes);
-    catch_up_.End(now);
     if (result.late_chunks > 0) {
-      if (catch_up_.pause() == Duration()) window_ = std::max(window_ / 2, WindowMin());
+      window_ = std::max(window_ / 2, WindowMin());
     } else if (!state.ahead || result.end >= state.wanted) {
       window_ = std::min(window_ + window_ / kWindowGrows, options_.window_bytes);
     }
@@ -212,7 +198,6 @@ bool TailCore::OnFetched(MonotonicTime now, Part part, const stream::RangeResult
 void TailCore::DoWork(MonotonicTime now) {
   if (now >= retry_at_) retry_at_ = MonotonicTime::Max();
   if (now >= rate_at_) rate_at_ = MonotonicTime::Max();
-  if (now >= behind_at_) behind_at_ = MonotonicTime::Max();
 }
 
 // --- Messages
@@ -292,7 +277,6 @@ size_t TailCore::Take(std::vector<Message>& out, int64_t bytes_max) {
                    .time_us = record->time_us,
                    .shard = shard_.shard,
                    .headers = *headers});
-    sent_us_ = record->time_us;
     index_at += kIndexRecordSize;
     data_at = record->end();
     bytes += record->length;

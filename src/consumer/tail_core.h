@@ -37,7 +37,6 @@
 #include "tailcast/base/status.h"
 #include "tailcast/base/time.h"
 #include "tailcast/consumer/agent_options.h"
-#include "tailcast/consumer/catch_up_core.h"
 #include "tailcast/consumer/counters.h"
 #include "tailcast/consumer/file_place.h"
 #include "tailcast/consumer/message.h"
@@ -72,9 +71,6 @@ class TailCore {
   void SetChunkSize(int64_t chunk_size);
   // Where the file ends.
   void SetSeal(const stream::Seal& seal) { seal_ = seal; }
-  // Between fetches when the tail is behind, where the machine is full and answers take a round
-  // trip (catch_up_core.h).
-  void SetPause(Duration pause) { catch_up_.SetPause(pause); }
 
   // --- Bytes
   // What to read now of a part; nullopt: nothing, for now. `sources` are the sources' lengths of
@@ -83,10 +79,10 @@ class TailCore {
                                  std::span<const SourceLengths> sources);
   // The answer to NextFetch. True if there are more bytes than before.
   bool OnFetched(MonotonicTime now, stream::Part part, const stream::RangeResult& result);
-  // Pauses (after a short read, for the rate limit, of who is behind) that are over end.
+  // Pauses (after a short read, for the rate limit) that are over end.
   void DoWork(MonotonicTime now);
   // When a pause ends; Max: there is none.
-  MonotonicTime NextWork() const { return std::min({retry_at_, rate_at_, behind_at_}); }
+  MonotonicTime NextWork() const { return std::min(retry_at_, rate_at_); }
 
   // --- Messages
   // Take would give something, or finds out what is wrong.
@@ -154,9 +150,7 @@ class TailCore {
   Counters& counters_;
   const stream::ShardId shard_;
   RateLimiter rate_;
-  CatchUpCore catch_up_;
-  int64_t sent_us_ = 0;  // the last message given
-  int64_t window_;       // data bytes that a fetch asks for at most, now
+  int64_t window_;  // data bytes that a fetch asks for at most, now
   PartState parts_[stream::kParts];
   stream::Stem stem_;
   int64_t chunk_size_ = 1;
@@ -166,7 +160,6 @@ class TailCore {
   Duration retry_;  // after a short read
   MonotonicTime retry_at_ = MonotonicTime::Max();
   MonotonicTime rate_at_ = MonotonicTime::Max();
-  MonotonicTime behind_at_ = MonotonicTime::Max();
   bool views_out_ = false;
   Status failure_;
 };

@@ -37,10 +37,10 @@ class TailTest : public ::testing::Test {
     options_.poll = Duration::Millis(10);
     options_.message_bytes_max = 10000;
   }
-  void Add(const std::string& payload, const std::string& headers = "", int64_t sent_us = 1000) {
+  void Add(const std::string& payload, const std::string& headers = "") {
     const std::string message = headers + payload;
     stream::IndexRecord{static_cast<int64_t>(bytes_[0].size()),
-                        static_cast<uint32_t>(message.size()), Crc32c(message), sent_us,
+                        static_cast<uint32_t>(message.size()), Crc32c(message), 1000,
                         static_cast<uint16_t>(headers.size())}
         .AppendTo(bytes_[1]);
     bytes_[0] += message;
@@ -319,101 +319,6 @@ TEST_F(TailTest, ACacheThatIsLateIsAskedForLessAtATime) {
   EXPECT_TRUE(short_if_late_);
   for (int i = 0; i < 40; ++i) asked(false);
   EXPECT_NEAR(asked(false), 1 << 20, kMessage);
-}
-
-// Messages of 10 bytes that were sent 20 ms apart, on a full machine. A window of 256 holds 25.6.
-class TailBehindTest : public TailTest {
- protected:
-  static constexpr int kMessages = 150;
-  TailBehindTest() {
-    for (int i = 0; i < kMessages; ++i) Add(std::string(10, 'x'), "", 20'000 * (1000 + i));
-    Open();
-    tail_->SetPause(Duration::Millis(400));
-    while (const auto fetch = Next(Part::kIndex)) Answer(Part::kIndex, *fetch);
-  }
-  void TakeAll() {
-    std::vector<Message> messages;
-    EXPECT_GT(tail_->Take(messages, 1 << 20), 0u);
-    tail_->Release();
-  }
-  // When the next data are asked for, in ms from now; and they are read, after 7 ms, and taken.
-  int64_t NextRound() {
-    const MonotonicTime from = now_;
-    std::optional<TailCore::Fetch> fetch = Next(Part::kData);
-    if (!fetch && tail_->NextWork() != MonotonicTime::Max()) {
-      now_ = tail_->NextWork();
-      tail_->DoWork(now_);
-      fetch = Next(Part::kData);
-    }
-    EXPECT_TRUE(fetch);
-    if (!fetch) return -1;
-    const Duration after = now_ - from;
-    now_ = now_ + Duration::Millis(7);
-    Answer(Part::kData, *fetch);
-    TakeAll();
-    return after.millis();
-  }
-};
-
-TEST_F(TailBehindTest, RoundsArePausesApartUntilItKeepsUp) {
-  EXPECT_EQ(NextRound(), 0);
-  EXPECT_EQ(NextRound(), 400) << "from the end of the round, which took 7 ms";
-  for (int i = 2; i < 5; ++i) {
-    EXPECT_EQ(NextRound(), 400) << "the messages of a round were sent in 500 ms";
-  }
-  EXPECT_EQ(NextRound(), 0) << "this reads all that is known";
-  EXPECT_EQ(tail_->position().number, 50 + kMessages);
-}
-
-TEST_F(TailBehindTest, PausesLeaveTimeToCatchUp) {
-  tail_->SetPause(Duration::Seconds(1));
-  EXPECT_EQ(NextRound(), 0);
-  EXPECT_EQ(NextRound(), 1000) << "it isn't known yet in what time they were sent";
-  EXPECT_EQ(NextRound(), 1000);
-  for (int i = 3; i < 5; ++i) {
-    const int64_t pause = NextRound();
-    EXPECT_GE(pause, 25 * 20 * 7 / 8);
-    EXPECT_LE(pause, 26 * 20 * 7 / 8);
-  }
-}
-
-TEST_F(TailBehindTest, WithoutAPauseRoundsFollowEachOther) {
-  EXPECT_EQ(NextRound(), 0);
-  tail_->SetPause(Duration());
-  EXPECT_EQ(NextRound(), 0);
-  EXPECT_EQ(NextRound(), 0);
-}
-
-TEST_F(TailBehindTest, APauseThatIsOverIsNotWaitedForAgain) {
-  EXPECT_EQ(NextRound(), 0);
-  EXPECT_FALSE(Next(Part::kData));
-  now_ = now_ + Duration::Seconds(2);
-  EXPECT_EQ(tail_->NextWork(), now_ - Duration::Millis(1600));
-  tail_->DoWork(now_);
-  EXPECT_EQ(NextRound(), 0);
-}
-
-// With a pause a round is a whole one.
-TEST_F(TailBehindTest, NothingIsAskedForBeforeTheWindowIsNearlyEmpty) {
-  Answer(Part::kData, *Next(Part::kData));
-  now_ = now_ + Duration::Seconds(1);
-  const auto next_after_taking = [&](int64_t bytes) {
-    std::vector<Message> messages;
-    tail_->Take(messages, bytes);
-    tail_->Release();
-    return Next(Part::kData).has_value();
-  };
-  EXPECT_FALSE(next_after_taking(180));
-  EXPECT_TRUE(next_after_taking(20)) << "less than a quarter is left";
-}
-
-TEST_F(TailBehindTest, ALateCacheOfAFullMachineIsAskedForAsMuch) {
-  Answer(Part::kData, *Next(Part::kData), /*late=*/true);
-  TakeAll();
-  now_ = now_ + Duration::Seconds(1);
-  const auto fetch = Next(Part::kData);
-  ASSERT_TRUE(fetch);
-  EXPECT_GE(fetch->request.to - fetch->request.from, options_.window_bytes - 10);
 }
 
 // --- From where

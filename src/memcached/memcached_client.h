@@ -55,7 +55,6 @@ class MemcachedClient : public cache::Client {
   void ReadValues(std::vector<ValueRead> reads, Duration timeout,
                   Callback<void(Result<cache::Values>)> done) override;
   bool TryReadValues(std::span<const ValueRead> reads, cache::Values& values) override;
-  bool immediate() const override { return false; }
   void Mutate(std::vector<cache::Mutation> mutations, Duration timeout,
               Callback<void(Status)> done) override;
   void Drain(Callback<void()> done) override;
