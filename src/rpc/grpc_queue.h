@@ -57,16 +57,17 @@ class Calls {
   void Remove(uint64_t id) {
     std::lock_guard lock(mu_);
     cancel_.erase(id);
-    if (cancel_.empty()) none_open_.notify_all();
+    if (CancelledAreGone()) cancelled_gone_.notify_all();
   }
   void CancelAll() {
     std::lock_guard lock(mu_);
+    cancelled_before_ = next_id_;
     for (const auto& [id, cancel] : cancel_) cancel();
   }
-  // Until each has been removed, but no longer than `patience`.
+  // After CancelAll: until each that it cancelled has been removed, but no longer than `patience`.
   void WaitForEnds(std::chrono::milliseconds patience) {
     std::unique_lock lock(mu_);
-    none_open_.wait_for(lock, patience, [this] { return cancel_.empty(); });
+    cancelled_gone_.wait_for(lock, patience, [this] { return CancelledAreGone(); });
   }
   void TagGoesOut() {
     std::lock_guard lock(tags_mu_);
@@ -83,9 +84,14 @@ class Calls {
   }
 
  private:
+  bool CancelledAreGone() const {
+    return cancel_.empty() || cancel_.begin()->first >= cancelled_before_;
+  }
+
   std::mutex mu_;
-  std::condition_variable none_open_;
+  std::condition_variable cancelled_gone_;
   uint64_t next_id_ = 1;
+  uint64_t cancelled_before_ = 1;  // ids below it were cancelled
   std::map<uint64_t, std::function<void()>> cancel_;
   std::mutex tags_mu_;  // taken last
   std::condition_variable none_left_;
