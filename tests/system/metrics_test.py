@@ -192,11 +192,16 @@ class Metrics(SystemTest):
         # Values are written in the background: only refusals and calls that nobody makes are still.
         still = lambda page, before: {k: v for k, v in page.moved(before, prefix).items()
                                       if "refused" in k[0] or dict(k[1]).get("method") in ("stat", "locate", "scan")}
-        before = scrape(address)
-        code, _, err = run("cache", "stat", "--dir", self.up.dir, "--instance", "metadata")
-        self.assertEqual(code, 0, err)
-        self.until(lambda: stat in scrape(address).moved(before, prefix))
-        self.assertEqual(still(scrape(address), before), {stat: 1})
+        # But for a page that somebody asked for before he had copied enough, and that came late.
+        for _ in range(5):
+            before = scrape(address)
+            code, _, err = run("cache", "stat", "--dir", self.up.dir, "--instance", "metadata")
+            self.assertEqual(code, 0, err)
+            self.until(lambda: stat in scrape(address).moved(before, prefix))
+            moved = still(scrape(address), before)
+            if moved == {stat: 1}:
+                break
+        self.assertEqual(moved, {stat: 1})
 
     def test_a_replica_that_stands_still_is_counted_under_its_causes(self):
         failures = "tailcast_cache_client_failures_total"
