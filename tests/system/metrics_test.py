@@ -192,7 +192,7 @@ class Metrics(SystemTest):
         # Values are written in the background: only refusals and calls that nobody makes are still.
         still = lambda page, before: {k: v for k, v in page.moved(before, prefix).items()
                                       if "refused" in k[0] or dict(k[1]).get("method") in ("stat", "locate", "scan")}
-        # But for a page that somebody asked for before he had copied enough, and that came late.
+        # Another replica may ask for a page meanwhile: then that look says nothing of this call.
         for _ in range(5):
             before = scrape(address)
             code, _, err = run("cache", "stat", "--dir", self.up.dir, "--instance", "metadata")
