@@ -1,6 +1,6 @@
 // Monotonic time without the spans in which this process did not run: stopped, starved, its machine
 // suspended. Who judges others by their silence measures it by this clock, so that it does not take
-// its own silence for theirs: after a stall a loop runs its timers before what arrived meanwhile.
+// its own silence for theirs: after a stall what they said meanwhile may still be on its way to it.
 //
 // One thread. A value: no clock, no timers.
 #pragma once

@@ -61,6 +61,9 @@ ThreadLoop::ThreadLoop(Options options)
 ThreadLoop::~ThreadLoop() {
   TAILCAST_CHECK(!turning_, "a loop is destroyed while it runs");
   std::vector<Task> left;
+  // Their captures may cancel timers.
+  std::vector<TimerSlot> timers(1);
+  timers.swap(timer_slots_);
   {
     // A poster may still be leaving Post: whoever has the mutex after it comes after its last
     // touch.
@@ -111,20 +114,38 @@ void ThreadLoop::Stop() {
 bool ThreadLoop::stopped() const { return stopped_.load(std::memory_order_acquire); }
 
 TimerId ThreadLoop::At(MonotonicTime when, Task task) {
-  const TimerId id = next_timer_++;
   // Cancelled timers wait in the heap for their time; don't let them pile up.
-  if (timers_.size() > 64 && timers_.size() > 2 * timer_tasks_.size()) {
-    std::erase_if(timers_, [this](const Timer& t) { return !timer_tasks_.contains(t.id); });
+  const size_t set = timer_slots_.size() - 1 - free_timer_slots_.size();
+  if (timers_.size() > 64 && timers_.size() > 2 * set) {
+    std::erase_if(timers_, [this](const Timer& t) { return !IsSet(t.id); });
     std::make_heap(timers_.begin(), timers_.end(), TimerAfter);
   }
-  timers_.push_back({when, id});
+  if (free_timer_slots_.empty()) {
+    TAILCAST_CHECK(timer_slots_.size() < kTimerSlots, "too many timers");
+    free_timer_slots_.push_back(static_cast<uint32_t>(timer_slots_.size()));
+    timer_slots_.emplace_back();
+  }
+  const uint32_t place = free_timer_slots_.back();
+  free_timer_slots_.pop_back();
+  TimerSlot& slot = timer_slots_[place];
+  slot.task = std::move(task);
+  slot.id = slot.used++ * kTimerSlots + place;
+  timers_.push_back({when, next_timer_++, slot.id});
   std::push_heap(timers_.begin(), timers_.end(), TimerAfter);
-  timer_tasks_.emplace(id, std::move(task));
-  return id;
+  return slot.id;
+}
+
+Task ThreadLoop::TakeTimer(TimerId id) {
+  const auto place = static_cast<uint32_t>(id % kTimerSlots);
+  TimerSlot& slot = timer_slots_[place];
+  slot.id = 0;
+  free_timer_slots_.push_back(place);
+  return std::exchange(slot.task, nullptr);
 }
 
 void ThreadLoop::Cancel(TimerId id) {
-  auto node = timer_tasks_.extract(id);  // destroyed last: its captures may call us
+  if (!IsSet(id)) return;
+  const Task task = TakeTimer(id);  // destroyed last: its captures may call us
 }
 
 WordWatchId ThreadLoop::WatchWord(const std::atomic<uint32_t>* word, uint32_t last_seen,
@@ -161,7 +182,7 @@ void ThreadLoop::RunTask(Task& task) {
 
 MonotonicTime ThreadLoop::NextTimer() {
   while (!timers_.empty()) {
-    if (timer_tasks_.contains(timers_.front().id)) return timers_.front().when;
+    if (IsSet(timers_.front().id)) return timers_.front().when;
     std::pop_heap(timers_.begin(), timers_.end(), TimerAfter);
     timers_.pop_back();
   }
@@ -171,15 +192,15 @@ MonotonicTime ThreadLoop::NextTimer() {
 size_t ThreadLoop::RunTimers() {
   if (timers_.empty()) return 0;
   // Timers set in this turn wait for the next, even if they are due: no timer starves the mailbox.
-  const TimerId limit = next_timer_;
+  const uint64_t limit = next_timer_;
   const MonotonicTime now = ReadMonotonicClock();
   size_t ran = 0;
-  while (NextTimer() <= now && timers_.front().id < limit) {
+  while (NextTimer() <= now && timers_.front().number < limit) {
     const TimerId id = timers_.front().id;
     std::pop_heap(timers_.begin(), timers_.end(), TimerAfter);
     timers_.pop_back();
-    auto node = timer_tasks_.extract(id);
-    RunTask(node.mapped());
+    Task task = TakeTimer(id);
+    RunTask(task);
     ++ran;
   }
   return ran;
@@ -223,10 +244,12 @@ size_t ThreadLoop::RunWords() {
 size_t ThreadLoop::Turn() {
   TAILCAST_CHECK(!turning_, "Run* is called from inside a callback of the loop");
   turning_ = true;
-  size_t ran = RunTimers();
-  ran += RunWords();
+  // What has come before timers: a thread that waited for a processor while an answer came and its
+  // time-out went by shall not take it for late.
+  size_t ran = RunWords();
   ran += RunDescriptors();
   ran += RunMailbox();
+  ran += RunTimers();
   turning_ = false;
   return ran;
 }

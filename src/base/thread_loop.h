@@ -20,7 +20,6 @@
 #include <mutex>
 #include <string>
 #include <thread>
-#include <unordered_map>
 #include <vector>
 
 #include "tailcast/base/callback.h"
@@ -103,7 +102,14 @@ class ThreadLoop final : public EventLoop {
  private:
   struct Timer {
     MonotonicTime when;
-    TimerId id = 0;  // grows: ties run in the order in which they were set
+    uint64_t number = 0;  // grows: ties run in the order in which they were set
+    TimerId id = 0;
+  };
+  // Where a timer's task is. A TimerId is the slot's place, and how often it was used before.
+  struct TimerSlot {
+    Task task;
+    TimerId id = 0;  // whose timer is set; 0: it is free
+    uint64_t used = 0;
   };
   struct Word {
     const std::atomic<uint32_t>* word = nullptr;
@@ -119,8 +125,11 @@ class ThreadLoop final : public EventLoop {
   // poster, who wakes the loop if it replaced one of those: it sleeps on the futex, or in epoll.
   static constexpr uint32_t kEmpty = 0, kPosted = 1, kSleeping = 2, kPolling = 3;
 
+  // At the same time; a slot is used 2^40 times before an id comes again.
+  static constexpr uint64_t kTimerSlots = 1 << 24;
+
   static bool TimerAfter(const Timer& a, const Timer& b) {
-    return a.when != b.when ? a.when > b.when : a.id > b.id;
+    return a.when != b.when ? a.when > b.when : a.number > b.number;
   }
   void RunTask(Task& task);
   size_t Turn();
@@ -128,6 +137,12 @@ class ThreadLoop final : public EventLoop {
   size_t RunMailbox();
   size_t RunWords();
   size_t RunDescriptors();
+  bool IsSet(TimerId id) const {
+    const uint64_t place = id % kTimerSlots;
+    return place != 0 && place < timer_slots_.size() && timer_slots_[place].id == id;
+  }
+  // Of one that is set; it is not any more.
+  Task TakeTimer(TimerId id);
   // When the next timer is due; Max if there is none. Drops cancelled timers from the heap's top.
   MonotonicTime NextTimer();
   bool HasWork() const;
@@ -158,9 +173,10 @@ class ThreadLoop final : public EventLoop {
   MonotonicTime now_;
   uint64_t sleeps_ = 0;
 
-  std::vector<Timer> timers_;  // a binary heap; cancelled ones stay until they surface
-  std::unordered_map<TimerId, Task> timer_tasks_;
-  TimerId next_timer_ = 1;
+  std::vector<Timer> timers_;              // a binary heap; cancelled ones stay until they surface
+  std::vector<TimerSlot> timer_slots_{1};  // 0 is nobody's
+  std::vector<uint32_t> free_timer_slots_;
+  uint64_t next_timer_ = 1;
   std::vector<Word> words_;
   std::vector<Word> fired_;
   WordWatchId next_word_ = 1;

@@ -3,6 +3,8 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -110,6 +112,62 @@ TEST(ThreadLoopTest, ATimerMayCancelAnotherThatIsDueInTheSameTurn) {
   loop.At(now, scope.Bind([&] { third_ran = true; }));
   EXPECT_TRUE(loop.RunUntil([&] { return third_ran; }, Soon()));
   EXPECT_FALSE(second_ran);
+}
+
+// Its slot was used again meanwhile.
+TEST(ThreadLoopTest, AnIdOfATimerThatRanOrWasCancelledCancelsNoOther) {
+  const Scope scope;
+  ThreadLoop loop;
+  int ran = 0;
+  const TimerId first = loop.At(loop.Now(), scope.Bind([&] { ++ran; }));
+  EXPECT_EQ(loop.RunOnce(), 1u);
+  const TimerId second = loop.At(loop.Now(), scope.Bind([&] { ++ran; }));
+  EXPECT_NE(first, second);
+  loop.Cancel(first);
+  EXPECT_EQ(loop.RunOnce(), 1u);
+  const TimerId third = loop.After(Duration::Seconds(3600), scope.Bind([&] { ++ran; }));
+  loop.Cancel(third);
+  loop.At(loop.Now(), scope.Bind([&] { ++ran; }));
+  loop.Cancel(third);
+  EXPECT_EQ(loop.RunOnce(), 1u);
+  EXPECT_EQ(ran, 3);
+}
+
+// A timer's task, and what a cancelled one holds, set and cancel others.
+TEST(ThreadLoopTest, TimersMayBeSetAndCancelledWhereverTasksRunOrGo) {
+  const Scope scope;
+  ThreadLoop loop;
+  struct Canceller {
+    Canceller(ThreadLoop* l, TimerId t) : loop(l), timer(t) {}
+    ~Canceller() { loop->Cancel(timer); }
+    ThreadLoop* loop;
+    TimerId timer;
+  };
+  int ran = 0;
+  const TimerId inner = loop.After(Duration(), scope.Bind([] { FAIL() << "was cancelled"; }));
+  const TimerId outer = loop.After(
+      Duration(), scope.Bind([held = std::make_unique<Canceller>(&loop, inner)] { (void)held; }));
+  loop.Cancel(outer);
+  loop.After(Duration(), scope.Bind([&] {
+    for (int i = 0; i < 1000; ++i) loop.After(Duration(), scope.Bind([&] { ++ran; }));
+  }));
+  EXPECT_TRUE(loop.RunUntil([&] { return ran == 1000; }, Soon()));
+  // It goes with the loop.
+  const TimerId last = loop.After(Duration::Seconds(3600), scope.Bind([] {}));
+  loop.After(Duration::Seconds(3600),
+             scope.Bind([held = std::make_unique<Canceller>(&loop, last)] { (void)held; }));
+}
+
+TEST(ThreadLoopTest, WhatWasPostedRunsBeforeTimersThatAreDue) {
+  const Scope scope;
+  ThreadLoop loop;
+  SharedPage page;
+  std::vector<int> ran;
+  loop.At(loop.Now(), scope.Bind([&] { ran.push_back(3); }));
+  loop.Post(scope.Bind([&] { ran.push_back(2); }));
+  EXPECT_NE(loop.WatchWord(page.word(0), 1, scope.Bind([&] { ran.push_back(1); })), 0u);
+  EXPECT_EQ(loop.RunOnce(), 3u);
+  EXPECT_EQ(ran, (std::vector<int>{1, 2, 3}));
 }
 
 TEST(ThreadLoopTest, CancelledTimersDoNotPileUp) {
@@ -458,6 +516,45 @@ TEST_P(DescriptorWatchTest, EveryWriteOfAnotherThreadWakesIt) {
   EXPECT_TRUE(loop_.RunUntil([&] { return seen == kWrites; }, Soon()));
   writer.join();
   EXPECT_EQ(loop_.RunOnce(), 0u);
+}
+
+// The thread is kept from its processor between the end of its sleep and its turn, here by a
+// signal: meanwhile the answer comes, and the time-out goes by. The answer is taken first.
+TEST_P(DescriptorWatchTest, WhatCameWhileItsThreadDidNotRunIsSeenBeforeATimeOut) {
+  static std::atomic<int> write_to;
+  static std::atomic<int64_t> until;
+  const auto stall = [](int) {
+    (void)!write(write_to, "x", 1);
+    while (ReadMonotonicClock().micros() < until) {
+    }
+  };
+  struct sigaction before, action = {};
+  action.sa_handler = stall;
+  ASSERT_EQ(sigaction(SIGUSR2, &action, &before), 0);
+  bool came = false, late = false;
+  ASSERT_TRUE(loop_
+                  .WatchDescriptor(pipe_[0], scope_.Bind([&] {
+                    Read();
+                    came = true;
+                  }))
+                  .ok());
+  for (int i = 0; i < 50; ++i) {
+    came = false;
+    const MonotonicTime due = loop_.Now() + Duration::Millis(10);
+    write_to = pipe_[1];
+    until = due.micros() + 100;
+    loop_.At(due, scope_.Bind([&] { late = late || !came; }));
+    std::atomic<bool> told{false};
+    std::thread other([&, self = pthread_self()] {
+      pthread_kill(self, SIGUSR2);
+      told = true;
+    });
+    EXPECT_TRUE(loop_.RunUntil([&] { return came && told; }, Soon()));
+    other.join();
+    EXPECT_FALSE(late) << i;
+    loop_.RunFor(Duration::Millis(1));
+  }
+  ASSERT_EQ(sigaction(SIGUSR2, &before, nullptr), 0);
 }
 
 TEST_P(DescriptorWatchTest, PostsAndTimersAreNotHeldUp) {

@@ -2,6 +2,10 @@
 // what 95 % of this client's reads take, between 1 and `delay_max`, and for 2 % of its reads. Under
 // overload everything is slow: hedging it all would double the load that makes it slow.
 //
+// What is read together is hedged together or not at all: it is done when the last of it is there,
+// and a message costs nearly as much with a few keys as with many. Who can't pay for it is not
+// woken to look at it, either.
+//
 // A core: no clock, no I/O, one thread.
 #pragma once
 
@@ -32,14 +36,18 @@ class HedgeCore {
   Duration delay() const {
     return std::min(delay_max_, Duration::Micros(static_cast<int64_t>(p95_us_)));
   }
-  // Whether one more may be hedged now.
-  bool Take() {
-    if (savings_ < kReadsPerHedge) return false;
-    savings_ -= kReadsPerHedge;
+  // Whether so many reads, which are waited for together, may be hedged now.
+  bool CanPay(int64_t reads) const { return savings_ >= PriceOf(reads); }
+  bool Take(int64_t reads) {
+    if (!CanPay(reads)) return false;
+    savings_ -= PriceOf(reads);
     return true;
   }
 
  private:
+  // Of more than can be saved up it is all that can.
+  static int64_t PriceOf(int64_t reads) { return std::min(reads, kHedgesMax) * kReadsPerHedge; }
+
   static constexpr double kStep = 0.005;
 
   const Duration delay_max_;

@@ -27,20 +27,33 @@ TEST(HedgeCore, WaitsAMillisecondAtLeastAndAsLongAsItIsToldAtMost) {
 TEST(HedgeCore, HedgesTwoInAHundredReadsAndWhatWasSavedUp) {
   HedgeCore hedges(Duration::Millis(30));
   int64_t taken = 0;
-  while (hedges.Take()) ++taken;
+  while (hedges.Take(1)) ++taken;
   EXPECT_EQ(taken, HedgeCore::kHedgesMax);
   taken = 0;
   for (int i = 0; i < 10'000; ++i) {
     hedges.OnRead();
-    taken += hedges.Take() ? 1 : 0;
+    taken += hedges.Take(1) ? 1 : 0;
   }
   EXPECT_EQ(taken, 200);
   for (int64_t i = 0; i < 2 * HedgeCore::kHedgesMax * HedgeCore::kReadsPerHedge; ++i) {
     hedges.OnRead();
   }
   taken = 0;
-  while (hedges.Take()) ++taken;
+  while (hedges.Take(1)) ++taken;
   EXPECT_EQ(taken, HedgeCore::kHedgesMax);
+}
+
+TEST(HedgeCore, ReadsThatAreWaitedForTogetherAreHedgedAllOrNone) {
+  HedgeCore hedges(Duration::Millis(30));
+  EXPECT_TRUE(hedges.Take(10 * HedgeCore::kHedgesMax)) << "all that was saved up will do";
+  EXPECT_FALSE(hedges.CanPay(1));
+  for (int i = 0; i < 3 * 50 - 1; ++i) hedges.OnRead();
+  EXPECT_FALSE(hedges.CanPay(3));
+  EXPECT_FALSE(hedges.Take(3));
+  hedges.OnRead();
+  EXPECT_TRUE(hedges.CanPay(3)) << "what was refused cost nothing";
+  EXPECT_TRUE(hedges.Take(3));
+  EXPECT_FALSE(hedges.CanPay(1));
 }
 
 }  // namespace

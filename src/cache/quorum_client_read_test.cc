@@ -12,6 +12,7 @@
 #include "tailcast/base/fault_point.h"
 #include "tailcast/base/scope.h"
 #include "tailcast/base/strong.h"
+#include "tailcast/cache/hedge_core.h"
 #include "tailcast/cache/quorum_client_testing.h"
 
 namespace tailcast::cache {
@@ -173,6 +174,36 @@ TEST(QuorumClientHedgeTest, SlowReplicaIsHedgedAfter30Milliseconds) {
   // The late completion lands in the client's memory, not in a chunk that its reader has given up.
   world.buffers.clear();
   world.time.RunFor(Duration::Seconds(1));
+}
+
+// Chunks that are read together, of a replica that is slow, until nothing is left of what may be
+// hedged: each batch as a whole or not at all.
+TEST(QuorumClientHedgeTest, ABatchIsHedgedAsAWholeOrNotAtAll) {
+  World world(FabricKind::kDelayed);
+  constexpr uint64_t kChunks = 60;
+  for (uint64_t n = 0; n < kChunks; ++n) ASSERT_TRUE(world.Write(n, 64).ok());
+  world.net.hosts["cache-" + std::to_string(world.FirstChoice(1))].delay = Duration::Millis(200);
+  const ClientCounters& counters = world.client->counters();
+  const Scope scope;
+  uint64_t hedged = 0, left = 0;
+  for (int batch = 0; batch < 12; ++batch) {
+    const uint64_t hedges_before = counters.hedges;
+    std::vector<ChunkRead> reads;
+    for (uint64_t n = 0; n < kChunks; ++n) reads.push_back(world.Chunk(n, 64));
+    bool done = false;
+    world.client->ReadChunks(reads, ReadMode::kRelaxed, Duration::Millis(450),
+                             scope.Bind([&] { done = true; }));
+    ASSERT_TRUE(world.time.RunUntil([&] { return done; }, Duration::Seconds(10)));
+    for (const ChunkRead& read : reads) EXPECT_EQ(read.length, 64u);
+    const uint64_t hedges = counters.hedges - hedges_before;
+    EXPECT_TRUE(hedges % kChunks == 0) << hedges << " of batch " << batch;
+    hedged += hedges;
+    left += hedges == 0 ? 1 : 0;
+    world.buffers.clear();
+  }
+  EXPECT_GT(hedged, 0u);
+  EXPECT_LE(hedged, static_cast<uint64_t>(HedgeCore::kHedgesMax) + kChunks);
+  EXPECT_GT(left, 0u) << "or the replica was avoided";
 }
 
 TEST(QuorumClientHedgeTest, DeadlineEndsAReadWithWhatIsThere) {

@@ -13,8 +13,13 @@
 namespace tailcast::cache {
 namespace {
 
-// Chunks of a batch that are asked of the replica that is liked best; the next ones of the second.
-constexpr uint32_t kChunksTogether = 64;
+// Chunks of a batch that are asked of the replica that is liked best, at least; as many more of the
+// second.
+constexpr size_t kChunksTogether = 64;
+size_t Together(size_t chunks) {
+  const size_t messages = std::max(chunks / kChunksTogether, size_t{1});
+  return std::max((chunks + messages - 1) / messages, size_t{1});
+}
 
 // Of a value whose length nobody knows: that of metadata, by which its servers are planned.
 constexpr uint64_t kValueBytesExpected = 1024;
@@ -26,6 +31,7 @@ ReadBatch::ReadBatch(ClientContext& context, ReplicaSet& replicas, size_t items_
       replicas_(replicas),
       links_(replicas.links()),
       configuration_(context.configuration.mine()),
+      together_(Together(items_max)),
       hedge_(context.loop),
       deadline_(context.loop) {
   items_.reserve(items_max);
@@ -37,7 +43,7 @@ void ReadBatch::AddChunk(ChunkRead* read, ReadMode mode) {
   item.mode = mode;
   item.target.chunk = read;
   item.owners = replicas_.OwnersForRead(item.key, /*chunk=*/true,
-                                        static_cast<uint32_t>(items_.size() - 1) / kChunksTogether);
+                                        static_cast<uint32_t>((items_.size() - 1) / together_));
 }
 
 void ReadBatch::AddValue(const Client::ValueRead& read) {
@@ -83,34 +89,36 @@ void ReadBatch::OnDeadline() {
 }
 
 void ReadBatch::SetHedge() {
+  if (!context_.hedges.CanPay(static_cast<int64_t>(unfinished_))) return;
   hedge_.After(hedge_after_, asks_.Bind([this] { Hedge(); }));
 }
 
 void ReadBatch::Hedge() {
-  bool more = false;
-  asking_ = true;
-  for (uint32_t i = 0; i < items_.size(); ++i) {
-    Item& item = items_[i];
-    if (item.finished) continue;
+  int64_t waiting = 0;
+  for (const Item& item : items_) {
+    if (item.finished || !item.core.CanHedge()) continue;
+    ++waiting;
     const Mask slower = item.core.outstanding() & item.reading;
-    if (!item.core.CanHedge()) continue;
-    more = true;
     for (uint8_t r = 0; r < item.owners.count; ++r) {
       if ((slower & (1u << r)) == 0) continue;
       LinkOf(item, r).speed().OnLatency(hedge_after_);
     }
-    if (!context_.hedges.Take()) {
-      ++context_.counters.hedges_left;
-      continue;
-    }
-    const Mask ask = item.core.OnHedge();
-    ++context_.counters.hedges;
-    Ask(i, ask);
+  }
+  if (waiting == 0) return;
+  if (!context_.hedges.Take(waiting)) {
+    context_.counters.hedges_left += waiting;
+    return;
+  }
+  context_.counters.hedges += waiting;
+  asking_ = true;
+  for (uint32_t i = 0; i < items_.size(); ++i) {
+    Item& item = items_[i];
+    if (item.finished || !item.core.CanHedge()) continue;
+    Ask(i, item.core.OnHedge());
     if (item.core.done()) FinishItem(item);
   }
   asking_ = false;
   if (unfinished_ == 0) return Finish();
-  if (!more) return;
   hedge_after_ = hedge_after_ * 2;
   SetHedge();
 }

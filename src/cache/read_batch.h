@@ -94,6 +94,7 @@ class ReadBatch {
   ReplicaSet& replicas_;
   const std::shared_ptr<const LinkTable> links_;  // that owners are indexes of
   const ConfigurationId configuration_;           // whose owners are asked
+  const size_t together_;                         // chunks that are asked of the same replicas
   std::vector<Item> items_;
   size_t unfinished_ = 0;
   bool asking_ = false;  // in the middle of a loop over all items, which looks for the end itself

@@ -246,5 +246,27 @@ TEST(TailBuffer, HoldsTheBytesBetweenTakenAndRead) {
   }
 }
 
+TEST(TailBuffer, MemoryThatWasPinnedIsUsedAgainUnlessSomebodyMayWriteToIt) {
+  for (const bool held : {false, true}) {
+    TailBuffer buffer(512);
+    buffer.Reset(0, 64);
+    // All of the memory is read and given, and more is asked for while the user looks at it.
+    const auto next = [&] {
+      buffer.Pin();
+      int64_t room = 0;
+      const char* const memory = buffer.Prepare(buffer.end(), buffer.end() + 512, &room);
+      buffer.Extend(buffer.end() + 512, true, 0);
+      return memory;
+    };
+    const char* const first = next();
+    std::shared_ptr<const void> owner;
+    if (held) owner = buffer.owner();
+    EXPECT_NE(next(), first);
+    buffer.Unpin();
+    const char* const third = next();
+    EXPECT_EQ(third == first, !held);
+  }
+}
+
 }  // namespace
 }  // namespace tailcast::consumer

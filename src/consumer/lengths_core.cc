@@ -43,6 +43,7 @@ void LengthsCore::Follow(MonotonicTime now, const LengthsCore& before) {
   if (!metadata_.known() || seal_) return;
   knowledge_ = Knowledge::kKnown;
   bytes_came_ = true;
+  usual_ = before.usual_;
   last_poll_ = before.last_poll_;
   next_poll_ = now + pause_;
 }
@@ -178,20 +179,20 @@ LengthsCore::Work LengthsCore::DoWork(MonotonicTime now) {
   if (now >= next_poll_) {
     next_poll_ = now + options_.poll;
     const bool ahead = MayReadAhead();
-    const bool alone = ahead && now < last_poll_ + kLengthsInterval;
+    const bool alone = ahead && now < NextLengths();
     if (ahead) {
       ++counters_.rounds_ahead;
       ahead_.Begin(alone);
     }
     if (alone) {
-      next_poll_ = last_poll_ + kLengthsInterval;
+      next_poll_ = NextLengths();
     } else if (poll_ == Poll::kIdle) {
       poll_ = Poll::kUnderWay;
       last_poll_ = now;
       ++counters_.polls;
       work.read_metadata = true;
       work.relaxed = pause_ > Duration() && std::exchange(bytes_came_, false);
-      in_vain_ = false;
+      lengths_next_ = false;
     } else {
       poll_ = Poll::kAgain;
     }
@@ -225,8 +226,8 @@ bool LengthsCore::EndIsKnown() const {
 }
 
 bool LengthsCore::MayReadAhead() const {
-  return options_.doorbell && pause_ > Duration() && round_trips_ && bytes_came_ && !in_vain_ &&
-         metadata_known() && chunk_size_known() && !seal_ && !ahead_.asking();
+  return options_.doorbell && pause_ > Duration() && round_trips_ && bytes_came_ &&
+         !lengths_next_ && metadata_known() && chunk_size_known() && !seal_ && !ahead_.asking();
 }
 
 void LengthsCore::OnAhead(MonotonicTime now, Part part, int64_t end, bool more, bool uneven) {
@@ -238,16 +239,29 @@ void LengthsCore::OnAhead(MonotonicTime now, Part part, int64_t end, bool more, 
     case AheadCore::Outcome::kNone:
       break;
     case AheadCore::Outcome::kBytes:
-      next_poll_ = now + pause_;
+      lengths_next_ = CameShort(now);
+      next_poll_ = lengths_next_ ? now : now + pause_;
       break;
     case AheadCore::Outcome::kUneven:
       next_poll_ = now + std::min(pause_, ahead_.uneven_pause());
       break;
     case AheadCore::Outcome::kInVain:
-      in_vain_ = true;
+      lengths_next_ = true;
       next_poll_ = now;
       break;
   }
+}
+
+bool LengthsCore::CameShort(MonotonicTime now) {
+  const Duration elapsed = now - came_at_;
+  if (elapsed < pause_ / 2) return false;
+  const int64_t end = CacheLimit(Part::kData), came = end - std::exchange(came_to_, end);
+  const bool first = std::exchange(came_at_, now) == MonotonicTime();
+  if (first) return false;
+  const int64_t rate = came * 1'000'000 / elapsed.micros();
+  const bool is_short = rate < usual_ / 2;
+  usual_ += (rate - usual_) / (usual_ == 0 ? 1 : 4);
+  return is_short;
 }
 
 // Neither while bytes come in nor once all of them are known to be there.

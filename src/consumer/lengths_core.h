@@ -28,7 +28,9 @@
 //
 // With a pause, and where answers take a round trip, a round of reading ahead (ahead_core.h) takes
 // the place of the poll that follows news of bytes: the cache's SourceLengths::perhaps allow it.
-// Lengths are read beside it every kLengthsInterval, and next when nothing came.
+// Lengths are read beside it every kLengthsInterval, or with every fourth round if that is later,
+// and at once when nothing came, or less than half of what usually comes in the time: the file may
+// have ended, and the next one have begun.
 //
 // Invariants: lengths, once known, do not fall and never pass the seal. What may be read of the
 // primary layer is what Algorithm 1 (delayed_read_core.h) allows, or everything while nobody knows
@@ -82,8 +84,9 @@ class LengthsCore {
   LengthsCore(const AgentOptions& options, Counters& counters, HeartbeatAge& heartbeats,
               const stream::Stem& stem, const stream::PairMetadata& known, MonotonicTime now);
 
-  // While bytes are read ahead lengths are read so often.
+  // While bytes are read ahead lengths are read so often, and after so many pauses at the earliest.
   static constexpr Duration kLengthsInterval = Duration::Millis(100);
+  static constexpr int64_t kLengthsPauses = 4;
 
   // The reader comes from the file before, whose lengths spoke of this one as well: if it is
   // written now, reading goes on as it did there.
@@ -200,6 +203,11 @@ class LengthsCore {
   int64_t PrimaryLimit(stream::Part part) const;
   bool chunk_size_known() const { return metadata_.chunk_size > 0; }
   void EndPoll(MonotonicTime now);
+  // A round of reading ahead has ended. Whether less came than usually.
+  bool CameShort(MonotonicTime now);
+  MonotonicTime NextLengths() const {
+    return last_poll_ + std::max(kLengthsInterval, pause_ * kLengthsPauses);
+  }
   bool PrimaryIsAsked(MonotonicTime now) const;
   bool OneIs(PrimaryAnswer answer) const {
     return primary_[0].answer == answer || primary_[1].answer == answer;
@@ -235,9 +243,14 @@ class LengthsCore {
   bool poll_was_news_ = true;  // the last poll changed the metadata
   bool bytes_came_ = false;    // or it, or what was read ahead, brought more of the pair's bytes
   bool round_trips_ = false;
-  bool in_vain_ = false;  // nothing was there to be read ahead: lengths are read next
-  bool listing_ = false;  // one is under way
-  bool listed_ = false;   // since bytes came
+  // Data bytes in the cache that were known when a round ended last, when that was, and how many
+  // usually come in a second; 0: not known.
+  int64_t came_to_ = 0;
+  MonotonicTime came_at_;
+  int64_t usual_ = 0;
+  bool lengths_next_ = false;  // of what was asked for ahead too little was there
+  bool listing_ = false;       // one is under way
+  bool listed_ = false;        // since bytes came
   bool waiting_for_next_ = false;
   bool hole_ = false;  // as of the last listing
   Primary primary_[stream::kParts];

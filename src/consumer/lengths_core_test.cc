@@ -301,6 +301,40 @@ TEST_F(ReadingAheadTest, LengthsAreReadBesideItNowAndThen) {
   EXPECT_EQ(core_->NextWork(), Ms(106));
 }
 
+// A file that ends in the middle of a round: what is in the next one is not left for a pause.
+TEST_F(ReadingAheadTest, LengthsAreReadAtOnceWhenLessThanHalfOfTheUsualComes) {
+  Begin();
+  int64_t end = 512, ms = 5;
+  for (; ms < 50; ms += 5) {
+    EXPECT_FALSE(At(ms).read_metadata) << ms;
+    Answer(ms + 1, end += 100);
+    EXPECT_EQ(core_->NextWork(), Ms(ms + 5));
+  }
+  EXPECT_FALSE(At(ms).read_metadata);
+  Answer(ms + 1, end += 60);
+  EXPECT_EQ(core_->NextWork(), Ms(ms + 5)) << "rounds differ";
+  ms += 5;
+  EXPECT_FALSE(At(ms).read_metadata);
+  Answer(ms + 1, end += 40);
+  EXPECT_EQ(core_->NextWork(), Ms(ms + 1));
+  EXPECT_TRUE(At(ms + 1).read_metadata);
+  EXPECT_FALSE(Perhaps());
+  OnMetadata(Ms(ms + 2), Pair(end, end), {});
+  EXPECT_EQ(core_->NextWork(), Ms(ms + 6)) << "it goes on, for all that";
+  // A producer that has become slower is asked a few times more.
+  int asked = 0;
+  for (int i = 0; i < 20; ++i) {
+    ms = (core_->NextWork().micros() - Ms(0).micros()) / 1000;
+    if (At(ms).read_metadata) {
+      OnMetadata(Ms(ms + 1), Pair(end, end), {});
+      ++asked;
+    } else {
+      Answer(ms + 1, end += 30);
+    }
+  }
+  EXPECT_LE(asked, 4);
+}
+
 TEST_F(ReadingAheadTest, ARoundThatIsNotAnsweredHoldsUpNoLengths) {
   Begin();
   EXPECT_FALSE(At(5).read_metadata);

@@ -30,7 +30,8 @@ class TailBuffer {
 
   // Nothing is buffered; the next byte to read is at `position`.
   void Reset(int64_t position, int64_t chunk_size) {
-    if (pins_ && memory_ != nullptr) retired_.push_back(std::exchange(memory_, nullptr));
+    if (pins_ && memory_ != nullptr)
+      retired_.push_back({std::exchange(memory_, nullptr), capacity_});
     if (memory_ == nullptr) capacity_ = 0;
     chunk_size_ = chunk_size;
     base_ = ChunkStart(position);
@@ -52,7 +53,7 @@ class TailBuffer {
     if (reading && memory_ != nullptr) {
       std::shared_ptr<char[]> memory(new char[static_cast<size_t>(capacity_)]);
       std::memcpy(memory.get(), memory_.get(), static_cast<size_t>(end_ - base_));
-      if (pins_) retired_.push_back(std::move(memory_));
+      if (pins_) retired_.push_back({std::move(memory_), capacity_});
       memory_ = std::move(memory);
     }
     chunk_size_ = chunk_size;
@@ -79,13 +80,13 @@ class TailBuffer {
     } else {
       int64_t capacity = std::max(capacity_min_, capacity_);
       while (capacity < limit - base) capacity *= 2;
-      std::shared_ptr<char[]> memory(new char[static_cast<size_t>(capacity)]);
+      std::shared_ptr<char[]> memory = Take(capacity);
       const int64_t from = std::max(base, base_);
       if (memory_ != nullptr && end_ > from) {
         std::memcpy(memory.get() + (from - base), memory_.get() + (from - base_),
                     static_cast<size_t>(end_ - from));
       }
-      if (pins_ && memory_ != nullptr) retired_.push_back(std::move(memory_));
+      if (pins_ && memory_ != nullptr) retired_.push_back({std::move(memory_), capacity_});
       memory_ = std::move(memory);
       capacity_ = capacity;
       base_ = base;
@@ -113,10 +114,24 @@ class TailBuffer {
   void Pin() { pins_ = true; }
   void Unpin() {
     pins_ = false;
+    if (!retired_.empty()) spare_ = std::move(retired_.back());
     retired_.clear();
   }
 
  private:
+  struct Memory {
+    std::shared_ptr<char[]> bytes;
+    int64_t capacity = 0;
+  };
+  // The spare one if it is large enough and nobody writes to it: pages that the kernel gives anew
+  // it has to clear first.
+  std::shared_ptr<char[]> Take(int64_t capacity) {
+    if (spare_.bytes.use_count() == 1 && spare_.capacity == capacity) {
+      return std::exchange(spare_, {}).bytes;
+    }
+    return std::shared_ptr<char[]>(new char[static_cast<size_t>(capacity)]);
+  }
+
   const int64_t capacity_min_;
   std::shared_ptr<char[]> memory_;
   int64_t capacity_ = 0;
@@ -126,7 +141,8 @@ class TailBuffer {
   bool tail_valid_ = true;
   uint32_t tail_crc_ = 0;
   bool pins_ = false;
-  std::vector<std::shared_ptr<char[]>> retired_;
+  std::vector<Memory> retired_;
+  Memory spare_;  // that was retired last
 };
 
 }  // namespace tailcast::consumer

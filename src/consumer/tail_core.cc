@@ -147,6 +147,7 @@ std::optional<TailCore::Fetch> TailCore::NextFetch(MonotonicTime now, Part part,
   state.asked_from = end;
   state.wanted = to;
   state.ahead = ahead;
+  if (!ahead) state.ahead_came = 0;
   ++counters_.fetches;
   return fetch;
 }
@@ -179,10 +180,13 @@ bool TailCore::OnFetched(MonotonicTime now, Part part, const stream::RangeResult
   const bool late = progress && result.late_chunks > 0 && result.primary_error.ok();
   if (state.ahead) {
     // A quarter more than came the last time is enough for most; if it was not, twice as much.
-    const int64_t got = result.end - state.asked_from;
-    state.ahead_bytes = result.end >= state.wanted
-                            ? std::min(state.ahead_bytes * 2 + chunk_size_, options_.window_bytes)
-                            : std::max(state.ahead_bytes * 3 / 4, got + got / 4);
+    state.ahead_came += result.end - state.asked_from;
+    if (result.end >= state.wanted) {
+      state.ahead_bytes = std::min(state.ahead_bytes * 2 + chunk_size_, options_.window_bytes);
+    } else {
+      const int64_t came = std::exchange(state.ahead_came, 0);
+      state.ahead_bytes = std::max(state.ahead_bytes * 3 / 4, came + came / 4);
+    }
   } else if (result.end < state.wanted && !late) {
     state.trouble = result.primary_error;
     ++counters_.short_reads;

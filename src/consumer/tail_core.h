@@ -122,6 +122,7 @@ class TailCore {
     int64_t asked_from = 0, wanted = 0;  // of the fetch under way
     bool ahead = false;                  // nobody said that it is there
     int64_t ahead_bytes = 0;  // how much is asked for of such bytes, but for the chunk's rest
+    int64_t ahead_came = 0;   // of what was asked for since it was last not all there
     // Below distrust_until sources before `trusted_source` are not asked.
     int64_t distrust_until = 0;
     size_t trusted_source = 0;

@@ -183,6 +183,32 @@ TEST_F(TailTest, WhatIsReadAheadFollowsWhatComes) {
   EXPECT_EQ(counters_.short_reads, 0);
 }
 
+// Of rounds of much the same size none is asked for in two.
+TEST_F(TailTest, ARoundOfTheUsualSizeIsReadAheadAtOnce) {
+  options_.window_bytes = 4096;
+  Open();
+  Source& source = sources_[0];
+  source.perhaps[0] = source.perhaps[1] = INT64_MAX;
+  int twice = 0;
+  for (int round = 0; round < 50; ++round) {
+    for (int i = 0; i < 320 + 8 * (round % 4); ++i) Add("0123456789");
+    for (Part part : {Part::kIndex, Part::kData}) {
+      source.bytes[static_cast<int>(part)] = bytes_[static_cast<int>(part)];
+      int fetches = 0;
+      for (bool more = true; more; ++fetches) {
+        const auto fetch = Next(part);
+        if (!fetch) break;  // the window is full
+        Answer(part, *fetch);
+        more = tail_->end(part) >= fetch->request.to;
+      }
+      if (round >= 10 && part == Part::kData && fetches > 1) ++twice;
+    }
+    std::vector<Message> got;
+    while (tail_->Take(got, 1 << 20) > 0) tail_->Release();
+  }
+  EXPECT_LE(twice, 2);
+}
+
 TEST_F(TailTest, WhatMayNotBeThereIsNotWaitedForAndMakesNoWindowLarger) {
   options_.rate_bytes_per_s = 1000;
   options_.rate_burst_bytes = 64;

@@ -3,11 +3,11 @@
 // left. On one that is full it is the flushes and wake-ups of many that fill it, and what is taken
 // together costs one of them.
 //
-// The pause is steered: each 100 ms it becomes longer or shorter by the share by which the machine
-// was busier or less busy than is aimed at, as far as all of the last five such intervals agree.
-// What fills a machine for less than half a second, as a process that ends or starts does, is over
-// before longer pauses could help. Where they don't agree the pause follows their mean, at a
-// quarter of the speed. With an aim of 65 %:
+// The pause is steered: each 100 ms, or two pauses if that is more, it becomes longer or shorter by
+// the share by which the machine was busier or less busy than is aimed at, as far as all of the
+// last five such intervals agree. What fills a machine for less than half a second, as a process
+// that ends or starts does, is over before longer pauses could help. Where they don't agree the
+// pause follows their mean, at a quarter of the speed. With an aim of 65 %:
 //
 //   busy, % of each interval   60  95  95  95  62  61   x 1.04
 //                              60  95  95  80  75  70   x 1.08 at the last one
@@ -65,6 +65,7 @@ struct PaceOptions {
 class PaceCore {
  public:
   static constexpr Duration kInterval = Duration::Millis(100);
+  static constexpr int64_t kPauses = 2;  // between two looks, at least
   static constexpr Duration kPauseMin = Duration::Micros(500);
   static constexpr int64_t kAgree = 5;   // intervals
   static constexpr int64_t kSlower = 4;  // times, if they don't agree
@@ -78,7 +79,7 @@ class PaceCore {
     const Duration ran = times.ran - last_.ran, waited = times.waited - last_.waited;
     const Duration idle = times.idle - last_.idle, elapsed = now - last_at_;
     const bool first = due_ == MonotonicTime();
-    due_ = now + kInterval;
+    due_ = now + interval();
     last_ = times;
     last_at_ = now;
     if (first || elapsed <= Duration()) return;
@@ -102,8 +103,11 @@ class PaceCore {
     }
     pause_ = std::min(options_.pause_max, pause_);
     if (pause_ < kPauseMin) pause_ = Duration();
+    due_ = now + interval();
   }
   Duration pause() const { return pause_; }
+  // Between two looks. One costs a tenth of what a round does, or more.
+  Duration interval() const { return std::max(kInterval, pause_ * kPauses); }
 
   // How busy the machine should be with such a pause, in thousandths of its time.
   int64_t AimPerMille(Duration pause) const {

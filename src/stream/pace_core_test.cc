@@ -10,20 +10,25 @@
 namespace tailcast::stream {
 namespace {
 
-// Steps of 100 ms, in each of which the thread ran and waited and the machine was idle for so long.
+// Steps of an interval, in each 100 ms of which the thread ran and waited and the machine was idle
+// for so long.
 class PaceCoreTest : public ::testing::Test {
  protected:
   explicit PaceCoreTest(PaceOptions options = {}) : pace_(options) {
     Step(1000, 5000, 700);  // before it was looked at: says nothing
   }
   Duration Step(int64_t ran_ms, int64_t waited_ms, int64_t idle_ms) {
-    times_.ran = times_.ran + Duration::Millis(ran_ms);
-    times_.waited = times_.waited + Duration::Millis(waited_ms);
-    times_.idle = times_.idle + Duration::Millis(idle_ms);
-    at_ = at_ + PaceCore::kInterval;
+    const Duration interval = pace_.interval();
+    const auto in_all = [&](int64_t ms) {
+      return Duration::Micros(ms * 1000 * interval.micros() / PaceCore::kInterval.micros());
+    };
+    times_.ran = times_.ran + in_all(ran_ms);
+    times_.waited = times_.waited + in_all(waited_ms);
+    times_.idle = times_.idle + in_all(idle_ms);
+    at_ = at_ + interval;
     EXPECT_TRUE(pace_.Due(at_));
     pace_.OnTimes(at_, times_);
-    EXPECT_FALSE(pace_.Due(at_ + PaceCore::kInterval - Duration::Millis(1)));
+    EXPECT_FALSE(pace_.Due(at_ + pace_.interval() - Duration::Millis(1)));
     return pace_.pause();
   }
   // The machine is full for as long as it takes to be answered.
@@ -51,6 +56,13 @@ class FirstPaceCoreTest : public PaceCoreTest {
  protected:
   FirstPaceCoreTest() : PaceCoreTest({.runs_before_others = true}) {}
 };
+
+TEST_F(PaceCoreTest, LooksOnceInTwoLongPauses) {
+  EXPECT_EQ(pace_.interval(), Duration::Millis(100));
+  for (int i = 0; i < 40; ++i) Fill();
+  EXPECT_EQ(pace_.pause(), Duration::Millis(200));
+  EXPECT_EQ(pace_.interval(), Duration::Millis(400));
+}
 
 TEST_F(PaceCoreTest, WaitsForNothingWhileItsThreadRunsWhenItWantsTo) {
   for (int i = 0; i < 100; ++i) EXPECT_EQ(Step(40, 10, 0), Duration()) << "others fill the machine";
