@@ -176,13 +176,13 @@ TEST(QuorumClientHedgeTest, SlowReplicaIsHedgedAfter30Milliseconds) {
   world.time.RunFor(Duration::Seconds(1));
 }
 
-// Chunks that are read together, of a replica that is slow, until nothing is left of what may be
-// hedged: each batch as a whole or not at all.
+// Chunks that are read together, of replicas that all are slow, until nothing is left of what may
+// be hedged: each batch as a whole or not at all.
 TEST(QuorumClientHedgeTest, ABatchIsHedgedAsAWholeOrNotAtAll) {
   World world(FabricKind::kDelayed);
   constexpr uint64_t kChunks = 60;
   for (uint64_t n = 0; n < kChunks; ++n) ASSERT_TRUE(world.Write(n, 64).ok());
-  world.net.hosts["cache-" + std::to_string(world.FirstChoice(1))].delay = Duration::Millis(200);
+  for (auto& [name, host] : world.net.hosts) host.delay = Duration::Millis(100);
   const ClientCounters& counters = world.client->counters();
   const Scope scope;
   uint64_t hedged = 0, left = 0;
@@ -203,7 +203,7 @@ TEST(QuorumClientHedgeTest, ABatchIsHedgedAsAWholeOrNotAtAll) {
   }
   EXPECT_GT(hedged, 0u);
   EXPECT_LE(hedged, static_cast<uint64_t>(HedgeCore::kHedgesMax) + kChunks);
-  EXPECT_GT(left, 0u) << "or the replica was avoided";
+  EXPECT_GT(left, 6u);
 }
 
 TEST(QuorumClientHedgeTest, DeadlineEndsAReadWithWhatIsThere) {
