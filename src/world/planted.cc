@@ -31,7 +31,7 @@ const std::vector<PlantedBug>& PlantedBugs() {
       {"scheduler.nobody_asked", 28},
       {"storage.fake_no_epoch_guard", 11},
       {"storage.fake_shows_unflushed", 50},
-      {"stream.hole_is_prefix", 8},
+      {"stream.hole_is_prefix", 23},
       {"stream.read_over_gap", 6},
       {"writer.chunk_from_middle", 1},
       {"writer.never_take_over", 1},
