@@ -64,6 +64,8 @@ ThreadLoop::~ThreadLoop() {
   // Their captures may cancel timers.
   std::vector<TimerSlot> timers(1);
   timers.swap(timer_slots_);
+  timers_.clear();
+  free_timer_slots_.clear();
   {
     // A poster may still be leaving Post: whoever has the mutex after it comes after its last
     // touch.
@@ -191,7 +193,7 @@ MonotonicTime ThreadLoop::NextTimer() {
 
 size_t ThreadLoop::RunTimers() {
   if (timers_.empty()) return 0;
-  // Timers set in this turn wait for the next, even if they are due: no timer starves the mailbox.
+  // Those that timers set wait for the next turn, even if they are due: none starves the mailbox.
   const uint64_t limit = next_timer_;
   const MonotonicTime now = ReadMonotonicClock();
   size_t ran = 0;
@@ -249,7 +251,11 @@ size_t ThreadLoop::Turn() {
   size_t ran = RunWords();
   ran += RunDescriptors();
   ran += RunMailbox();
-  ran += RunTimers();
+  if (descriptors_ != nullptr && NextTimer() <= ReadMonotonicClock()) {
+    ran += RunDescriptors();  // since the sleep ended
+    ran += RunMailbox();
+  }
+  if (!stopped()) ran += RunTimers();
   turning_ = false;
   return ran;
 }

@@ -84,8 +84,8 @@ struct ThreadLoop::Descriptors {
   ThreadLoop& loop;
   int epoll_fd = -1;
   int event_fd = -1;
-  // What the loop's last sleep ended with: the turn after it does not ask again if it was
-  // something. None: it slept otherwise.
+  // What the loop's last sleep ended with: the turn after it does not ask again. None: it slept
+  // otherwise.
   std::array<epoll_event, 32> events;
   std::optional<int> found;
   // Shared with whoever runs it: it may cancel itself.
@@ -137,8 +137,7 @@ size_t ThreadLoop::RunDescriptors() {
     descriptors_->found.reset();
     return 0;
   }
-  // Something may have come since a sleep that ended for want of it, before the thread went on.
-  if (descriptors_->found.value_or(0) == 0) descriptors_->Look(0);
+  if (!descriptors_->found.has_value()) descriptors_->Look(0);
   size_t ran = 0;
   for (int i = 0; i < *descriptors_->found; ++i) {
     const int fd = descriptors_->events[static_cast<size_t>(i)].data.fd;

@@ -139,7 +139,10 @@ TEST(ThreadLoopTest, TimersMayBeSetAndCancelledWhereverTasksRunOrGo) {
   ThreadLoop loop;
   struct Canceller {
     Canceller(ThreadLoop* l, TimerId t) : loop(l), timer(t) {}
-    ~Canceller() { loop->Cancel(timer); }
+    ~Canceller() {
+      loop->Cancel(timer);
+      loop->After(Duration::Seconds(3600), Scope().Bind([] {}));
+    }
     ThreadLoop* loop;
     TimerId timer;
   };
@@ -168,6 +171,14 @@ TEST(ThreadLoopTest, WhatWasPostedRunsBeforeTimersThatAreDue) {
   EXPECT_NE(loop.WatchWord(page.word(0), 1, scope.Bind([&] { ran.push_back(1); })), 0u);
   EXPECT_EQ(loop.RunOnce(), 3u);
   EXPECT_EQ(ran, (std::vector<int>{1, 2, 3}));
+}
+
+TEST(ThreadLoopTest, NoTimerRunsAfterAStopInTheSameTurn) {
+  const Scope scope;
+  ThreadLoop loop;
+  loop.At(loop.Now(), scope.Bind([] { FAIL() << "stopped"; }));
+  loop.Post(scope.Bind([&] { loop.Stop(); }));
+  loop.Run();
 }
 
 TEST(ThreadLoopTest, CancelledTimersDoNotPileUp) {
@@ -538,23 +549,38 @@ TEST_P(DescriptorWatchTest, WhatCameWhileItsThreadDidNotRunIsSeenBeforeATimeOut)
                     came = true;
                   }))
                   .ok());
+  // Another one's answer may have ended the sleep.
+  int other_pipe[2];
+  ASSERT_EQ(pipe2(other_pipe, O_CLOEXEC | O_NONBLOCK), 0);
+  ASSERT_TRUE(loop_
+                  .WatchDescriptor(other_pipe[0], scope_.Bind([&] {
+                    char byte;
+                    EXPECT_EQ(read(other_pipe[0], &byte, 1), 1);
+                    stall(0);
+                  }))
+                  .ok());
   for (int i = 0; i < 50; ++i) {
     came = false;
     const MonotonicTime due = loop_.Now() + Duration::Millis(10);
     write_to = pipe_[1];
     until = due.micros() + 100;
     loop_.At(due, scope_.Bind([&] { late = late || !came; }));
-    std::atomic<bool> told{false};
     std::thread other([&, self = pthread_self()] {
-      pthread_kill(self, SIGUSR2);
-      told = true;
+      if (i % 2 == 0) {
+        pthread_kill(self, SIGUSR2);
+      } else {
+        EXPECT_EQ(write(other_pipe[1], "x", 1), 1);
+      }
     });
-    EXPECT_TRUE(loop_.RunUntil([&] { return came && told; }, Soon()));
+    EXPECT_TRUE(loop_.RunUntil([&] { return came; }, Soon()));
     other.join();
     EXPECT_FALSE(late) << i;
     loop_.RunFor(Duration::Millis(1));
   }
   ASSERT_EQ(sigaction(SIGUSR2, &before, nullptr), 0);
+  loop_.CancelDescriptor(other_pipe[0]);
+  close(other_pipe[0]);
+  close(other_pipe[1]);
 }
 
 TEST_P(DescriptorWatchTest, PostsAndTimersAreNotHeldUp) {

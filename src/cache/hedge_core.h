@@ -3,8 +3,9 @@
 // overload everything is slow: hedging it all would double the load that makes it slow.
 //
 // What is read together is hedged together or not at all: it is done when the last of it is there,
-// and a message costs nearly as much with a few keys as with many. Who can't pay for it is not
-// woken to look at it, either.
+// and a message costs nearly as much with a few keys as with many. Who couldn't pay for all of it
+// as it begins is not woken to look at it, either: under overload those wake-ups are much of what
+// is to be spared. Of more reads than can be saved up for, those that are left are looked at.
 //
 // A core: no clock, no I/O, one thread.
 #pragma once
@@ -37,17 +38,17 @@ class HedgeCore {
     return std::min(delay_max_, Duration::Micros(static_cast<int64_t>(p95_us_)));
   }
   // Whether so many reads, which are waited for together, may be hedged now.
-  bool CanPay(int64_t reads) const { return savings_ >= PriceOf(reads); }
   bool Take(int64_t reads) {
-    if (!CanPay(reads)) return false;
-    savings_ -= PriceOf(reads);
+    if (savings_ < reads * kReadsPerHedge) return false;
+    savings_ -= reads * kReadsPerHedge;
     return true;
+  }
+  // Whether to look after the delay which of so many reads are to be hedged.
+  bool MayTake(int64_t reads) const {
+    return savings_ >= std::min(reads, kHedgesMax) * kReadsPerHedge;
   }
 
  private:
-  // Of more than can be saved up it is all that can.
-  static int64_t PriceOf(int64_t reads) { return std::min(reads, kHedgesMax) * kReadsPerHedge; }
-
   static constexpr double kStep = 0.005;
 
   const Duration delay_max_;

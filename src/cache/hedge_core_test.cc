@@ -45,15 +45,17 @@ TEST(HedgeCore, HedgesTwoInAHundredReadsAndWhatWasSavedUp) {
 
 TEST(HedgeCore, ReadsThatAreWaitedForTogetherAreHedgedAllOrNone) {
   HedgeCore hedges(Duration::Millis(30));
-  EXPECT_TRUE(hedges.Take(10 * HedgeCore::kHedgesMax)) << "all that was saved up will do";
-  EXPECT_FALSE(hedges.CanPay(1));
+  EXPECT_FALSE(hedges.Take(HedgeCore::kHedgesMax + 1)) << "nobody can save so much";
+  EXPECT_TRUE(hedges.MayTake(10 * HedgeCore::kHedgesMax)) << "of which some may be left";
+  EXPECT_TRUE(hedges.Take(HedgeCore::kHedgesMax));
+  EXPECT_FALSE(hedges.MayTake(1));
   for (int i = 0; i < 3 * 50 - 1; ++i) hedges.OnRead();
-  EXPECT_FALSE(hedges.CanPay(3));
+  EXPECT_FALSE(hedges.MayTake(3));
   EXPECT_FALSE(hedges.Take(3));
   hedges.OnRead();
-  EXPECT_TRUE(hedges.CanPay(3)) << "what was refused cost nothing";
+  EXPECT_TRUE(hedges.MayTake(3)) << "what was refused cost nothing";
   EXPECT_TRUE(hedges.Take(3));
-  EXPECT_FALSE(hedges.CanPay(1));
+  EXPECT_FALSE(hedges.MayTake(1));
 }
 
 }  // namespace

@@ -89,7 +89,7 @@ void ReadBatch::OnDeadline() {
 }
 
 void ReadBatch::SetHedge() {
-  if (!context_.hedges.CanPay(static_cast<int64_t>(unfinished_))) return;
+  if (!context_.hedges.MayTake(static_cast<int64_t>(unfinished_))) return;
   hedge_.After(hedge_after_, asks_.Bind([this] { Hedge(); }));
 }
 

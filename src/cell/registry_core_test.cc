@@ -184,7 +184,7 @@ TEST_F(RegistryCoreTest, AReplacedProcessThatWakesUpIsTold) {
       << "it was only slow";
 }
 
-// Its timers run before what came meanwhile: nobody could renew a lease.
+// Its timers may run before what came meanwhile: nobody could renew a lease.
 TEST_F(RegistryCoreTest, NobodyIsDroppedForTheSchedulersOwnStall) {
   Persist();
   ASSERT_TRUE(core_.Register(At(0), Process("cache-0", v1::ROLE_CACHE, 5)).ok());

@@ -29,7 +29,8 @@ struct AgentOptions {
   int64_t rate_bytes_per_s = 0;
   int64_t rate_burst_bytes = 64 << 20;
   // Data bytes that one fetch asks for at most; twice as much is kept in memory, besides the
-  // largest message, of which a consumer that keeps up touches little. What a round of reads costs
+  // largest message, and as much again if the user ever looked at messages while others were read;
+  // a consumer that keeps up touches little of it. What a round of reads costs
   // is shared by its bytes: over tcp four times as much cost a fifth less.
   int64_t window_bytes = 1 << 20;
   // A message over this is taken for corruption (DataLoss).

@@ -44,6 +44,8 @@ void LengthsCore::Follow(MonotonicTime now, const LengthsCore& before) {
   knowledge_ = Knowledge::kKnown;
   bytes_came_ = true;
   usual_ = before.usual_;
+  came_at_ = now;
+  came_to_ = CacheLimit(Part::kData);
   last_poll_ = before.last_poll_;
   next_poll_ = now + pause_;
 }
@@ -185,7 +187,7 @@ LengthsCore::Work LengthsCore::DoWork(MonotonicTime now) {
       ahead_.Begin(alone);
     }
     if (alone) {
-      next_poll_ = NextLengths();
+      next_poll_ = std::min(NextLengths(), now + options_.cache_timeout);  // without an answer
     } else if (poll_ == Poll::kIdle) {
       poll_ = Poll::kUnderWay;
       last_poll_ = now;
@@ -254,7 +256,7 @@ void LengthsCore::OnAhead(MonotonicTime now, Part part, int64_t end, bool more, 
 
 bool LengthsCore::CameShort(MonotonicTime now) {
   const Duration elapsed = now - came_at_;
-  if (elapsed < pause_ / 2) return false;
+  if (elapsed <= Duration() || elapsed < pause_ / 2) return false;
   const int64_t end = CacheLimit(Part::kData), came = end - std::exchange(came_to_, end);
   const bool first = std::exchange(came_at_, now) == MonotonicTime();
   if (first) return false;

@@ -114,7 +114,9 @@ class TailBuffer {
   void Pin() { pins_ = true; }
   void Unpin() {
     pins_ = false;
-    if (!retired_.empty()) spare_ = std::move(retired_.back());
+    if (!retired_.empty() && retired_.back().capacity == capacity_min_) {
+      spare_ = std::move(retired_.back());
+    }
     retired_.clear();
   }
 
@@ -123,8 +125,8 @@ class TailBuffer {
     std::shared_ptr<char[]> bytes;
     int64_t capacity = 0;
   };
-  // The spare one if it is large enough and nobody writes to it: pages that the kernel gives anew
-  // it has to clear first.
+  // The spare one if it is as large and nobody writes to it: pages that the kernel gives anew it
+  // has to clear first.
   std::shared_ptr<char[]> Take(int64_t capacity) {
     if (spare_.bytes.use_count() == 1 && spare_.capacity == capacity) {
       return std::exchange(spare_, {}).bytes;
@@ -142,7 +144,7 @@ class TailBuffer {
   uint32_t tail_crc_ = 0;
   bool pins_ = false;
   std::vector<Memory> retired_;
-  Memory spare_;  // that was retired last
+  Memory spare_;  // that was retired last, of capacity_min_
 };
 
 }  // namespace tailcast::consumer

@@ -58,6 +58,7 @@ void TailCore::Open(const FilePlace& place, int64_t chunk_size,
     PartState& state = parts_[Index(part)];
     state.at = place.at[Index(part)];
     state.buffer.Reset(state.at, chunk_size);
+    state.ahead_came = 0;
     state.fetch = FetchState::kNone;
     state.distrust_until = 0;
   }
@@ -185,7 +186,8 @@ bool TailCore::OnFetched(MonotonicTime now, Part part, const stream::RangeResult
       state.ahead_bytes = std::min(state.ahead_bytes * 2 + chunk_size_, options_.window_bytes);
     } else {
       const int64_t came = std::exchange(state.ahead_came, 0);
-      state.ahead_bytes = std::max(state.ahead_bytes * 3 / 4, came + came / 4);
+      state.ahead_bytes =
+          std::min(std::max(state.ahead_bytes * 3 / 4, came + came / 4), options_.window_bytes);
     }
   } else if (result.end < state.wanted && !late) {
     state.trouble = result.primary_error;

@@ -121,7 +121,7 @@ TEST_F(BeatsTest, WhoBecomesBusyWhileNobodyWatchesBeatsAsOneThatIs) {
   }
 }
 
-// Timers run before the beats that came meanwhile.
+// Here timers run before the beats that came meanwhile.
 TEST_F(BeatsTest, AWatcherThatIsLateLooksAtWhatCameMeanwhile) {
   Watched watched(*this, "b:1");
   Watch();

@@ -5,7 +5,7 @@
 //
 // The pause is steered: each 100 ms, or two pauses if that is more, it becomes longer or shorter by
 // the share by which the machine was busier or less busy than is aimed at, as far as all of the
-// last five such intervals agree. What fills a machine for less than half a second, as a process
+// last five such intervals agree. What fills a machine for less than that, as a process
 // that ends or starts does, is over before longer pauses could help. Where they don't agree the
 // pause follows their mean, at a quarter of the speed. With an aim of 65 %:
 //

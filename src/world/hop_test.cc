@@ -445,7 +445,7 @@ TEST(HopTest, AWriterWhoseStorageHangsIsReplaced) {
   EXPECT_LE(LongestStandMs("writer", true), 2000 + 100 + 4 * 30 + 160);
 }
 
-// It runs its timers before what arrived meanwhile.
+// In the simulation it runs its timers before what arrived meanwhile.
 TEST(HopTest, AStoppedSchedulerDropsNobodyAndRestartsNothing) {
   HopOptions options;
   options.cells = {"us", "eu"};
