@@ -74,12 +74,11 @@ class PaceCore {
   explicit PaceCore(PaceOptions options = {}) : options_(options) {}
 
   // Whether OnTimes is due.
-  bool Due(MonotonicTime now) const { return now >= due_; }
+  bool Due(MonotonicTime now) const { return now >= last_at_ + interval(); }
   void OnTimes(MonotonicTime now, const ThreadTimes& times) {
     const Duration ran = times.ran - last_.ran, waited = times.waited - last_.waited;
     const Duration idle = times.idle - last_.idle, elapsed = now - last_at_;
-    const bool first = due_ == MonotonicTime();
-    due_ = now + interval();
+    const bool first = last_at_ == MonotonicTime();
     last_ = times;
     last_at_ = now;
     if (first || elapsed <= Duration()) return;
@@ -103,7 +102,6 @@ class PaceCore {
     }
     pause_ = std::min(options_.pause_max, pause_);
     if (pause_ < kPauseMin) pause_ = Duration();
-    due_ = now + interval();
   }
   Duration pause() const { return pause_; }
   // Between two looks. One costs a tenth of what a round does, or more.
@@ -127,7 +125,7 @@ class PaceCore {
   }
 
   const PaceOptions options_;
-  MonotonicTime due_, last_at_;
+  MonotonicTime last_at_;
   ThreadTimes last_;
   std::array<int64_t, kAgree> busy_{};  // thousandths, of the last intervals
   size_t at_ = 0;
