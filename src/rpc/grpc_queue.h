@@ -7,7 +7,6 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/status.h>
 
-#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -51,23 +50,25 @@ class Calls {
   // a scope, which ends on its loop, can't tell whether the call is still there.
   uint64_t Add(std::function<void()> cancel) {
     std::lock_guard lock(mu_);
+    if (ended_) cancel();
     cancel_.emplace(next_id_, std::move(cancel));
     return next_id_++;
   }
   void Remove(uint64_t id) {
     std::lock_guard lock(mu_);
     cancel_.erase(id);
-    if (CancelledAreGone()) cancelled_gone_.notify_all();
   }
   void CancelAll() {
     std::lock_guard lock(mu_);
-    cancelled_before_ = next_id_;
     for (const auto& [id, cancel] : cancel_) cancel();
   }
-  // After CancelAll: until each that it cancelled has been removed, but no longer than `patience`.
-  void WaitForEnds(std::chrono::milliseconds patience) {
-    std::unique_lock lock(mu_);
-    cancelled_gone_.wait_for(lock, patience, [this] { return CancelledAreGone(); });
+  // Cancels all, and each that is added later.
+  void End() {
+    {
+      std::lock_guard lock(mu_);
+      ended_ = true;
+    }
+    CancelAll();
   }
   void TagGoesOut() {
     std::lock_guard lock(tags_mu_);
@@ -84,14 +85,9 @@ class Calls {
   }
 
  private:
-  bool CancelledAreGone() const {
-    return cancel_.empty() || cancel_.begin()->first >= cancelled_before_;
-  }
-
   std::mutex mu_;
-  std::condition_variable cancelled_gone_;
+  bool ended_ = false;
   uint64_t next_id_ = 1;
-  uint64_t cancelled_before_ = 1;  // ids below it were cancelled
   std::map<uint64_t, std::function<void()>> cancel_;
   std::mutex tags_mu_;  // taken last
   std::condition_variable none_left_;

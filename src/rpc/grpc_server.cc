@@ -101,7 +101,9 @@ class UnaryCall final : public std::enable_shared_from_this<UnaryCall> {
       if (auto self = weak.lock()) self->Reply(UnavailableError(std::string(kServerEnds)));
     });
     std::lock_guard lock(server_->mu);
-    if (!server_->closed) call_->stream.Read(&request_, read_.Out(shared_from_this()));
+    if (!server_->closed && !answered_) {
+      call_->stream.Read(&request_, read_.Out(shared_from_this()));
+    }
   }
 
  private:
@@ -189,7 +191,7 @@ class ServerStreamState final : public StreamState {
     loop_.Post(
         server_->scope.Bind([self, &handler] { handler(std::make_unique<GrpcStream>(self)); }));
     std::lock_guard lock(mu_);
-    StartNextRead();
+    if (open_) StartNextRead();
   }
 
  private:
@@ -271,11 +273,10 @@ class GrpcServer : public Server {
   const std::shared_ptr<Queue>& queue() const { return queue_; }
   ~GrpcServer() override {
     state_->scope.End();
-    state_->calls.CancelAll();
-    // gRPC's shutdown drops answers that it has not written yet, and says in its own words that it
-    // did.
-    state_->calls.WaitForEnds(kAnswersGoOut);
-    if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now());
+    state_->calls.End();
+    // Until then gRPC closes no connection whose peer has not answered a ping that goes out after
+    // the answers: one that is closed while its peer sends may lose them.
+    if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now() + kAnswersGoOut);
     {
       std::lock_guard lock(state_->mu);
       state_->closed = true;
@@ -324,7 +325,7 @@ class GrpcServer : public Server {
 
  private:
   static constexpr int kAccepting = 16;  // calls that may come in at once
-  // How long the end of a server waits for a peer that takes no answers.
+  // How long the end of a server waits for peers that take no answers.
   static constexpr std::chrono::milliseconds kAnswersGoOut{1000};
 
   struct Accepting final : Tag {
