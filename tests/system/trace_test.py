@@ -15,7 +15,7 @@ RUN_PY = pathlib.Path(__file__).resolve().parents[2] / "tla" / "run.py"
 
 
 class Traces(unittest.TestCase):
-    def check_demo(self, *options, events=2500):
+    def check_demo(self, *options, events=5000):
         with tempfile.TemporaryDirectory(prefix="tc-traces-") as folder:
             path = os.path.join(folder, "input")
             with open(path, "wb") as out:
@@ -37,10 +37,14 @@ class Traces(unittest.TestCase):
                  str(events), traces], capture_output=True, text=True, timeout=600)
             self.assertEqual(checked.returncode, 0, checked.stdout + checked.stderr)
             for spec in ("DuelingWriters", "Locks"):
-                accepted, of = map(int, re.search(rf"{spec}: (\d+) of (\d+) traces accepted",
-                                                  checked.stdout).groups())
+                accepted, of, seen, logged = (int(number.replace(",", "")) for number in re.search(
+                    rf"{spec}: (\d+) of (\d+) traces accepted, ([\d,]+) events \((\d+) traces in the log\)",
+                    checked.stdout).groups())
                 self.assertEqual(accepted, of)
-                self.assertGreater(of, 3, checked.stdout)
+                # All of them, or as many as the sample may hold: how long a trace gets is the machine's.
+                if of < logged:
+                    self.assertGreater(seen, events / 2, checked.stdout)
+                self.assertGreater(of, 0, checked.stdout)
 
     def test_a_demo_is_a_behaviour(self):
         self.check_demo()
