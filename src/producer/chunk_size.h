@@ -5,13 +5,14 @@
 // what comes in 12.5 ms, which makes 80 chunks a second. But a flush writes the chunk that it ends
 // in from its beginning, and the next flush writes it again: half a chunk of data and half a chunk
 // of index, on average, are sent once more. So chunks of more than 4096 bytes are not larger than
-// two flushes, and what is sent stays near three times what comes. That is little beside what a
+// eight flushes, and what is sent stays near five times what comes. That is little beside what a
 // crowd of consumers reads, each of them only what is new of a chunk, and what each chunk costs
-// them.
+// them: to look it up, and often a server more to ask. Where there is no crowd flushes are small,
+// and so are the chunks.
 //
 //   bytes/s                 < 40 KB/s  320 KB/s  1.3 MB/s  >= 5 MB/s     in flushes of 100 ms
 //   chunk                   512        4096      16384     65536
-//   bytes of a flush                   <= 2 KB   8 KB      >= 32 KB      at any higher rate
+//   bytes of a flush                   <= 512    2 KB      >= 8 KB       at any higher rate
 //
 // Hysteresis, `wanted` being the lesser of the two:
 //
@@ -34,7 +35,7 @@
 namespace tailcast::producer {
 
 inline constexpr int64_t kAnyFlush = 4096;  // chunks are not smaller because flushes are
-inline constexpr int64_t kFlushes = 2;      // of which a larger chunk holds the bytes, at most
+inline constexpr int64_t kFlushes = 8;      // of which a larger chunk holds the bytes, at most
 inline constexpr Duration kChunkTime = Duration::Micros(12'500);
 
 // `current`: bytes, a power of two. `data_bytes` were flushed in so many `flushes` while the file

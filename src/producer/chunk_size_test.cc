@@ -22,14 +22,14 @@ TEST(ChunkSizeTest, IsWhatComesInAMomentWhereFlushesAreLarge) {
   EXPECT_EQ(After(512, 1), 512);
 }
 
-TEST(ChunkSizeTest, IsNotMoreThanTwoFlushesBut4096WhateverAFlushIs) {
+TEST(ChunkSizeTest, IsNotMoreThanEightFlushesBut4096WhateverAFlushIs) {
   const auto flushed = [](int64_t bytes) {
-    return NextChunkSize(65536, bytes * 6000, 6000, Duration::Seconds(1));
+    return NextChunkSize(65536, bytes * 24'000, 24'000, Duration::Seconds(1));
   };
-  EXPECT_EQ(flushed(1000), 4096);
-  EXPECT_EQ(flushed(2048), 4096);
-  EXPECT_EQ(flushed(8'300), 16384);
-  EXPECT_EQ(flushed(32'768), 65536);
+  EXPECT_EQ(flushed(250), 4096);
+  EXPECT_EQ(flushed(512), 4096);
+  EXPECT_EQ(flushed(2'100), 16384);
+  EXPECT_EQ(flushed(8'192), 65536);
 }
 
 TEST(ChunkSizeTest, AFileWithoutFlushesOrOfNoTimeIsNoTrouble) {
