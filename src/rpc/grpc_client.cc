@@ -6,6 +6,7 @@
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/support/channel_arguments.h>
 
+#include <atomic>
 #include <chrono>
 #include <map>
 #include <memory>
@@ -17,6 +18,7 @@
 #include "tailcast/rpc/grpc_queue.h"
 #include "tailcast/rpc/grpc_rpc.h"
 #include "tailcast/rpc/grpc_stream.h"
+#include "tailcast/rpc/plain_reason.h"
 
 namespace tailcast::rpc {
 namespace internal {
@@ -118,7 +120,10 @@ class ClientCall final : public Tag {
     address_ = std::move(address);
     context_.set_deadline(std::chrono::system_clock::now() +
                           std::chrono::microseconds(timeout.micros()));
-    id_ = calls_.Add([this] { context_.TryCancel(); });
+    id_ = calls_.Add([this] {
+      cancelled_ = true;
+      context_.TryCancel();
+    });
     call_ = stub.PrepareUnaryCall(&context_, method, ToBuffer(std::move(request)), queue_);
     call_->StartCall();
     call_->Finish(&response_, &status_, Out());
@@ -126,18 +131,27 @@ class ClientCall final : public Tag {
   void Done(bool) override {
     Result<std::string> result = status_.ok()
                                      ? Result<std::string>(FromBuffer(response_))
-                                     : Result<std::string>(FromGrpc(status_).WithContext(address_));
+                                     : Result<std::string>(Failure().WithContext(address_));
     loop_.Post(std::move(done_).With(std::move(result)));
     calls_.Remove(id_);
     delete this;
   }
 
  private:
+  // gRPC cancels what comes to a server that ends.
+  Status Failure() const {
+    if (status_.error_code() == grpc::StatusCode::CANCELLED && !cancelled_) {
+      return UnavailableError(std::string(kServerEnds));
+    }
+    return FromGrpc(status_);
+  }
+
   EventLoop& loop_;
   grpc::CompletionQueue* const queue_;
   Callback<void(Result<std::string>)> done_;
   std::string address_;
   uint64_t id_ = 0;
+  std::atomic<bool> cancelled_ = false;  // by us
   grpc::ClientContext context_;
   ByteBuffer response_;
   grpc::Status status_;

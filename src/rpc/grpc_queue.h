@@ -62,13 +62,12 @@ class Calls {
     std::lock_guard lock(mu_);
     for (const auto& [id, cancel] : cancel_) cancel();
   }
-  // Cancels all, and each that is added later.
+  // Cancels all, and each that is added later. That is not removed before Add has returned: only
+  // what runs on the queue's thread adds by then.
   void End() {
-    {
-      std::lock_guard lock(mu_);
-      ended_ = true;
-    }
-    CancelAll();
+    std::lock_guard lock(mu_);
+    ended_ = true;
+    for (const auto& [id, cancel] : cancel_) cancel();
   }
   void TagGoesOut() {
     std::lock_guard lock(tags_mu_);

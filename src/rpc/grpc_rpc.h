@@ -25,9 +25,10 @@ inline constexpr int64_t kWaitingBytesMax = int64_t{256} << 20;
 // the calls and streams that are left and waits until gRPC's threads have let go of the loop; what
 // they post then is run by the loop if it is turned again.
 std::unique_ptr<Connector> MakeGrpcConnector(EventLoop& loop);
-// Destroying the server ends open calls with Cancelled and waits for gRPC's threads to leave it;
-// the loop outlives it.
-// `control`: it is sent little, from near by, as MakeControlClient is answered.
+// Destroying the server ends open calls with Unavailable, streams with Cancelled, and waits until
+// its connections have closed; 1 s, if somebody at the other end of one doesn't run, before it
+// closes them itself. The loop outlives it. `control`: it is sent little, from near by, as
+// MakeControlClient is answered.
 std::unique_ptr<Server> MakeGrpcServer(EventLoop& loop, bool control = false);
 // A connector on the loop and the thread of `server`, one of MakeGrpcServer, for a process that has
 // both: each call costs it fewer changes of thread. Either may go first.

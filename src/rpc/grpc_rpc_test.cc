@@ -197,16 +197,20 @@ TEST_F(GrpcRpc, CallsThatComeInAtItsEndDoNotHoldUpAServer) {
     const auto client = connector_->MakeClient(*server->Start("127.0.0.1:0"), "");
     std::atomic<bool> ended = false;
     std::thread caller([&] {  // loop_ is this thread's until it is joined
+      Scope caller_scope;
       int open = 0;
       while (!ended || open > 0) {
         for (; !ended && open < kOpen; ++open) {
-          client->Call("/t.S/Echo", "", kLong, scope_.Bind([&](const Result<std::string>& r) {
+          client->Call("/t.S/Echo", "", kLong, caller_scope.Bind([&](const Result<std::string>& r) {
             --open;
-            if (!r.ok()) ended = true;
+            if (r.ok()) return;
+            EXPECT_TRUE(IsUnavailable(r.status())) << r.status();
+            ended = true;
           }));
         }
         const int before = open;
-        if (!Until([&] { return open < before; })) return;
+        EXPECT_TRUE(Until([&] { return open < before; }));
+        if (open == before) return;
       }
     });
     EXPECT_TRUE(server_loop.RunUntil([&] { return seen > 3 * kOpen; }, server_loop.Now() + kLong));

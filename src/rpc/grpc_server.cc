@@ -325,7 +325,8 @@ class GrpcServer : public Server {
 
  private:
   static constexpr int kAccepting = 16;  // calls that may come in at once
-  // How long the end of a server waits for peers that take no answers.
+  // How long the end of a server waits for peers that don't answer, whether they wait for anything
+  // or not.
   static constexpr std::chrono::milliseconds kAnswersGoOut{1000};
 
   struct Accepting final : Tag {

@@ -50,8 +50,9 @@ class Stream {
 class Client {
  public:
   virtual ~Client() = default;
-  // `method` as in "/tailcast.v1.Cache/Mutate". Errors: the server's status, or Unavailable /
-  // DeadlineExceeded / Cancelled of the transport. After those two the outcome is unknown.
+  // `method` as in "/tailcast.v1.Cache/Mutate". Errors: the server's status, or Unavailable (no
+  // connection, or the server ends) / DeadlineExceeded / Cancelled (the connector goes) of the
+  // transport. After those the outcome is unknown.
   virtual void Call(std::string_view method, std::string request, Duration timeout,
                     Callback<void(Result<std::string>)> done) = 0;
   // Opens a stream; usable at once, messages are queued while it connects, so that opening costs no
