@@ -4,11 +4,10 @@
 // A chunk that is written or read costs the same whatever its size, so a fast file's are large:
 // what comes in 12.5 ms, which makes 80 chunks a second. But a flush writes the chunk that it ends
 // in from its beginning, and the next flush writes it again: half a chunk of data and half a chunk
-// of index, on average, are sent once more. So chunks of more than 4096 bytes are not larger than
-// eight flushes, and what is sent stays near five times what comes. That is little beside what a
+// of index, on average, are sent once more. So chunks of more than 4096 bytes become no larger than
+// eight flushes, and what is sent is five to nine times what comes. That is little beside what a
 // crowd of consumers reads, each of them only what is new of a chunk, and what each chunk costs
-// them: to look it up, and often a server more to ask. Where there is no crowd flushes are small,
-// and so are the chunks.
+// them. Where there is no crowd, in the low-latency profile, flushes are small, and so are chunks.
 //
 //   bytes/s                 < 40 KB/s  320 KB/s  1.3 MB/s  >= 5 MB/s     in flushes of 100 ms
 //   chunk                   512        4096      16384     65536

@@ -37,14 +37,11 @@ class Traces(unittest.TestCase):
                  str(events), traces], capture_output=True, text=True, timeout=600)
             self.assertEqual(checked.returncode, 0, checked.stdout + checked.stderr)
             for spec in ("DuelingWriters", "Locks"):
-                accepted, of, seen, logged = (int(number.replace(",", "")) for number in re.search(
-                    rf"{spec}: (\d+) of (\d+) traces accepted, ([\d,]+) events \((\d+) traces in the log\)",
-                    checked.stdout).groups())
+                accepted, of, seen = (int(number.replace(",", "")) for number in re.search(
+                    rf"{spec}: (\d+) of (\d+) traces accepted, ([\d,]+) events", checked.stdout).groups())
                 self.assertEqual(accepted, of)
-                # All of them, or as many as the sample may hold: how long a trace gets is the machine's.
-                if of < logged:
-                    self.assertGreater(seen, events / 2, checked.stdout)
-                self.assertGreater(of, 0, checked.stdout)
+                # How long a trace gets is the machine's, so how many the sample holds is, too.
+                self.assertGreater(seen, 50, checked.stdout)
 
     def test_a_demo_is_a_behaviour(self):
         self.check_demo()
