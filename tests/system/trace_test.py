@@ -15,7 +15,7 @@ RUN_PY = pathlib.Path(__file__).resolve().parents[2] / "tla" / "run.py"
 
 
 class Traces(unittest.TestCase):
-    def check_demo(self, *options, events=5000):
+    def check_demo(self, *options):
         with tempfile.TemporaryDirectory(prefix="tc-traces-") as folder:
             path = os.path.join(folder, "input")
             with open(path, "wb") as out:
@@ -34,14 +34,14 @@ class Traces(unittest.TestCase):
                 self.assertIn(process, logs)
             checked = subprocess.run(
                 [sys.executable, RUN_PY, "--scratch", os.path.join(folder, "tla"), "log", "--events",
-                 str(events), traces], capture_output=True, text=True, timeout=600)
+                 "10000", traces], capture_output=True, text=True, timeout=600)
             self.assertEqual(checked.returncode, 0, checked.stdout + checked.stderr)
             for spec in ("DuelingWriters", "Locks"):
-                accepted, of, seen = (int(number.replace(",", "")) for number in re.search(
-                    rf"{spec}: (\d+) of (\d+) traces accepted, ([\d,]+) events", checked.stdout).groups())
+                accepted, of = map(int, re.search(rf"{spec}: (\d+) of (\d+) traces accepted",
+                                                  checked.stdout).groups())
                 self.assertEqual(accepted, of)
-                # How long a trace gets is the machine's, so how many the sample holds is, too.
-                self.assertGreater(seen, 50, checked.stdout)
+                # How long a trace gets is the machine's: on a busy one three had 2,483 events.
+                self.assertGreater(of, 3, checked.stdout)
 
     def test_a_demo_is_a_behaviour(self):
         self.check_demo()
