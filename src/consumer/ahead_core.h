@@ -24,7 +24,7 @@ class AheadCore {
   enum class Outcome : uint8_t {
     kNone,    // the round goes on, or there was none
     kBytes,   // some came
-    kUneven,  // of one part there is more than of the other: a flush reaches replicas one by one
+    kUneven,  // some came, and nothing that can be given: a flush reaches replicas one by one
     kInVain,  // none came
   };
   // The rest of a flush is looked for after this pause, after twice as long the next time.
@@ -46,8 +46,8 @@ class AheadCore {
   int64_t end(stream::Part part) const { return end_[Index(part)]; }
 
   // Of what was asked for of the part the bytes up to `end` came, or none (0), and there may be
-  // `more`. `uneven`: as TailCore::uneven, now.
-  Outcome OnAnswer(stream::Part part, int64_t end, bool more, bool uneven) {
+  // `more`. `ready`: a message can be given.
+  Outcome OnAnswer(stream::Part part, int64_t end, bool more, bool ready) {
     const int i = Index(part);
     end_[i] = std::max(end_[i], end);
     const bool was_asked = asked_[i];
@@ -57,8 +57,8 @@ class AheadCore {
     if (asking()) return Outcome::kNone;
     if (!came_) return Outcome::kInVain;
     uneven_pause_ =
-        uneven ? std::clamp(uneven_pause_ * 2, kUnevenPause, kUnevenPauseMax) : Duration();
-    return uneven ? Outcome::kUneven : Outcome::kBytes;
+        ready ? Duration() : std::clamp(uneven_pause_ * 2, kUnevenPause, kUnevenPauseMax);
+    return ready ? Outcome::kBytes : Outcome::kUneven;
   }
   // After kUneven.
   Duration uneven_pause() const { return uneven_pause_; }

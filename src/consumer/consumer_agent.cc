@@ -400,6 +400,7 @@ bool ConsumerAgent::Fetch(Part part) {
   file.fallback[static_cast<int>(part)] =
       fetch->distrusted ? &Counters::fallback_corrupt : source.fallback();
   const int64_t ahead_to = fetch->request.ahead ? fetch->request.to : 0;
+  if (!fetch->request.ahead) file.lengths.OnKnownAsked(ports_.loop->Now());
   const auto result =
       source.Read(part, std::move(fetch->request),
                   file.scope().Bind([this, part, ahead_to](const stream::RangeResult& late) {
@@ -415,7 +416,7 @@ bool ConsumerAgent::OnFetched(Part part, const stream::RangeResult& result, int6
   const bool progress = tail_.OnFetched(now, part, result);
   if (ahead_to > 0) {
     file_->lengths.OnAhead(now, part, progress ? result.end : 0, result.end >= ahead_to,
-                           tail_.uneven());
+                           tail_.ready());
   }
   if (progress) {
     file_->lengths.OnProgress(now);

@@ -232,8 +232,8 @@ bool LengthsCore::MayReadAhead() const {
          !lengths_next_ && metadata_known() && chunk_size_known() && !seal_ && !ahead_.asking();
 }
 
-void LengthsCore::OnAhead(MonotonicTime now, Part part, int64_t end, bool more, bool uneven) {
-  const AheadCore::Outcome outcome = ahead_.OnAnswer(part, end, more, uneven);
+void LengthsCore::OnAhead(MonotonicTime now, Part part, int64_t end, bool more, bool ready) {
+  const AheadCore::Outcome outcome = ahead_.OnAnswer(part, end, more, ready);
   if (outcome == AheadCore::Outcome::kNone) return;
   if (outcome != AheadCore::Outcome::kInVain) bytes_came_ = true;
   if (!ahead_.alone()) return;  // lengths, which are read as well, say when to go on
@@ -252,6 +252,12 @@ void LengthsCore::OnAhead(MonotonicTime now, Part part, int64_t end, bool more, 
       next_poll_ = now;
       break;
   }
+}
+
+void LengthsCore::OnKnownAsked(MonotonicTime now) {
+  if (!ahead_.asking()) return;
+  ahead_.Stop();
+  if (ahead_.alone()) next_poll_ = now + pause_;
 }
 
 bool LengthsCore::CameShort(MonotonicTime now) {

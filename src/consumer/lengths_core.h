@@ -103,7 +103,11 @@ class LengthsCore {
   // Whether what the caches are asked is answered a round trip later.
   void SetRoundTrips(bool round_trips) { round_trips_ = round_trips; }
   // What was read ahead of the part: AheadCore::OnAnswer.
-  void OnAhead(MonotonicTime now, stream::Part part, int64_t end, bool more, bool uneven);
+  void OnAhead(MonotonicTime now, stream::Part part, int64_t end, bool more, bool ready);
+  // Bytes that are known of are asked for. They take the place of the round, if there is one: who
+  // is behind would ask for lengths, for these bytes and for what comes next, each in a round trip
+  // of its own, where one of the three will do.
+  void OnKnownAsked(MonotonicTime now);
   // The doorbell that was set: true if it watched and notifies, false if nobody can watch.
   void OnDoorbell(MonotonicTime now, bool watched);
   // Nobody can watch one of the values, another one is watched still.

@@ -251,9 +251,9 @@ class ReadingAheadTest : public LengthsTest {
     return data;
   }
   // The same of both parts; 0: nothing came.
-  void Answer(int64_t ms, int64_t end, bool uneven = false) {
-    core_->OnAhead(Ms(ms), Part::kIndex, end, false, uneven);
-    core_->OnAhead(Ms(ms), Part::kData, end, false, uneven);
+  void Answer(int64_t ms, int64_t end, bool ready = true) {
+    core_->OnAhead(Ms(ms), Part::kIndex, end, false, ready);
+    core_->OnAhead(Ms(ms), Part::kData, end, false, ready);
   }
 };
 
@@ -351,10 +351,39 @@ TEST_F(ReadingAheadTest, ARoundThatIsNotAnsweredHoldsUpNoLengths) {
 TEST_F(ReadingAheadTest, TheRestOfAFlushFollowsAtOnce) {
   Begin();
   At(5);
-  Answer(6, 700, /*uneven=*/true);
+  Answer(6, 700, /*ready=*/false);
   EXPECT_EQ(core_->NextWork(), Ms(6) + AheadCore::kUnevenPause);
   EXPECT_FALSE(core_->DoWork(core_->NextWork()).read_metadata);
   EXPECT_TRUE(Perhaps());
+}
+
+// Who is behind reads what is known, and then goes on as ever: in one round after each pause.
+TEST_F(ReadingAheadTest, KnownBytesTakeThePlaceOfARound) {
+  Begin();
+  At(5);
+  EXPECT_TRUE(Perhaps());
+  core_->OnKnownAsked(Ms(7));
+  EXPECT_FALSE(Perhaps());
+  Answer(8, 800);
+  EXPECT_EQ(core_->cache(Part::kData).known, 800) << "an answer that was under way";
+  EXPECT_EQ(core_->NextWork(), Ms(11)) << "a pause after the bytes were asked for";
+  EXPECT_FALSE(At(11).read_metadata);
+  EXPECT_TRUE(Perhaps());
+  // Beside lengths it is they that say when to go on.
+  Begin();
+  for (int64_t ms = 5; ms < 100; ms += 5) {
+    At(ms);
+    Answer(ms + 1, 600 + ms);
+  }
+  EXPECT_TRUE(At(100).read_metadata);
+  EXPECT_TRUE(Perhaps());
+  core_->OnKnownAsked(Ms(101));
+  EXPECT_FALSE(Perhaps());
+  EXPECT_EQ(core_->NextWork(), Ms(1000));
+  OnMetadata(Ms(102), Pair(1000, 1000), {});
+  EXPECT_EQ(core_->NextWork(), Ms(106));
+  core_->OnKnownAsked(Ms(103));
+  EXPECT_EQ(core_->NextWork(), Ms(106)) << "there is no round";
 }
 
 TEST_F(ReadingAheadTest, IsOfNoUse) {

@@ -31,6 +31,7 @@ constexpr int64_t kIndexWindowBytes = 64 << 10;
 constexpr int64_t kWindowMin = 128 << 10;
 constexpr int64_t kWindowGrows = 16;
 constexpr Duration kRetryMin = Duration::Millis(2);
+constexpr Duration kRateSpan = Duration::Seconds(1);
 
 std::string_view PartName(Part part) { return part == Part::kData ? "data" : "index"; }
 
@@ -58,7 +59,6 @@ void TailCore::Open(const FilePlace& place, int64_t chunk_size,
     PartState& state = parts_[Index(part)];
     state.at = place.at[Index(part)];
     state.buffer.Reset(state.at, chunk_size);
-    state.ahead_came = 0;
     state.fetch = FetchState::kNone;
     state.distrust_until = 0;
   }
@@ -115,7 +115,7 @@ std::optional<TailCore::Fetch> TailCore::NextFetch(MonotonicTime now, Part part,
     while (fetch.source < sources.size() && sources[fetch.source].perhaps <= end) ++fetch.source;
     if (fetch.source == sources.size()) return std::nullopt;
     to = std::min({to, sources[fetch.source].perhaps,
-                   buffer.ChunkStart(end + state.ahead_bytes) + chunk_size_});
+                   buffer.ChunkStart(end + AheadBytes(now, state)) + chunk_size_});
   } else {
     to = std::min(to, limit());
   }
@@ -147,8 +147,8 @@ std::optional<TailCore::Fetch> TailCore::NextFetch(MonotonicTime now, Part part,
   state.fetch = FetchState::kUnderWay;
   state.asked_from = end;
   state.wanted = to;
+  state.asked_at = now;
   state.ahead = ahead;
-  if (!ahead) state.ahead_came = 0;
   ++counters_.fetches;
   return fetch;
 }
@@ -179,16 +179,9 @@ bool TailCore::OnFetched(MonotonicTime now, Part part, const stream::RangeResult
     progress = true;
   }
   const bool late = progress && result.late_chunks > 0 && result.primary_error.ok();
+  if (!late) OnRead(state, result.end);
   if (state.ahead) {
-    // A quarter more than came the last time is enough for most; if it was not, twice as much.
-    state.ahead_came += result.end - state.asked_from;
-    if (result.end >= state.wanted) {
-      state.ahead_bytes = std::min(state.ahead_bytes * 2 + chunk_size_, options_.window_bytes);
-    } else {
-      const int64_t came = std::exchange(state.ahead_came, 0);
-      state.ahead_bytes =
-          std::min(std::max(state.ahead_bytes * 3 / 4, came + came / 4), options_.window_bytes);
-    }
+    // Less is no trouble.
   } else if (result.end < state.wanted && !late) {
     state.trouble = result.primary_error;
     ++counters_.short_reads;
@@ -199,6 +192,30 @@ bool TailCore::OnFetched(MonotonicTime now, Part part, const stream::RangeResult
     retry_ = Duration();
   }
   return progress;
+}
+
+int64_t TailCore::AheadBytes(MonotonicTime now, const PartState& state) const {
+  const int64_t us = std::min((now - state.even_at).micros(), kRateSpan.micros());
+  const int64_t usual = state.rate * us / kRateSpan.micros() * 5 / 4 - state.came;
+  return std::min(std::max(usual, state.ahead_min), options_.window_bytes);
+}
+
+void TailCore::OnRead(PartState& state, int64_t end) {
+  const bool all = end >= state.wanted;
+  state.came += std::max<int64_t>(0, end - state.asked_from);
+  if (state.ahead && all) {
+    state.ahead_min =
+        std::min((state.wanted - state.asked_from) * 2 + chunk_size_, options_.window_bytes);
+    return;
+  }
+  const int64_t us = (state.asked_at - state.even_at).micros();
+  // Nothing at all says that the file has ended, not how fast the next one will come.
+  if (state.ahead && us > 0 && state.came > 0) {
+    state.rate = std::max(state.rate * 7 / 8, state.came * kRateSpan.micros() / us);
+    state.rate = std::min(state.rate, options_.window_bytes * 1000);
+  }
+  state.even_at = state.asked_at;
+  state.came = state.ahead_min = 0;
 }
 
 void TailCore::DoWork(MonotonicTime now) {
@@ -213,14 +230,6 @@ bool TailCore::ready() const {
   const auto record = IndexRecord::Decode(index().buffer.at(index().at));
   if (!record || record->offset != data().at) return true;  // Take finds out what is wrong
   return record->length > options_.message_bytes_max || data().buffer.end() >= record->end();
-}
-
-bool TailCore::uneven() const {
-  const TailBuffer& records = index().buffer;
-  const int64_t unread = (records.end() - index().at) / kIndexRecordSize;
-  if (unread <= 0) return data().buffer.end() > data().at;
-  const auto last = IndexRecord::Decode(records.at(index().at + (unread - 1) * kIndexRecordSize));
-  return last && last->end() != data().buffer.end();
 }
 
 size_t TailCore::Take(std::vector<Message>& out, int64_t bytes_max) {

@@ -108,9 +108,6 @@ class TailCore {
   // Bytes of the part that were read.
   int64_t end(stream::Part part) const { return parts_[Index(part)].buffer.end(); }
   bool fetching(stream::Part part) const { return parts_[Index(part)].fetch != FetchState::kNone; }
-  // Of what was read, records have no payload, or payloads no record: one part was read before the
-  // other.
-  bool uneven() const;
 
  private:
   enum class FetchState : uint8_t { kNone, kUnderWay, kObsolete };
@@ -120,9 +117,15 @@ class TailCore {
     int64_t at = 0;  // given to the user up to here
     FetchState fetch = FetchState::kNone;
     int64_t asked_from = 0, wanted = 0;  // of the fetch under way
-    bool ahead = false;                  // nobody said that it is there
-    int64_t ahead_bytes = 0;  // how much is asked for of such bytes, but for the chunk's rest
-    int64_t ahead_came = 0;   // of what was asked for since it was last not all there
+    MonotonicTime asked_at;
+    bool ahead = false;  // nobody said that it is there
+    // Of such bytes so many are asked for, but for the chunk's rest, as usually come in the time
+    // since all was read that there was, and a quarter more; if all of them were there, twice as
+    // many.
+    MonotonicTime even_at;  // when what there was then was asked for
+    int64_t came = 0;       // since then
+    int64_t rate = 0;       // bytes in kRateSpan, usually
+    int64_t ahead_min = 0;
     // Below distrust_until sources before `trusted_source` are not asked.
     int64_t distrust_until = 0;
     size_t trusted_source = 0;
@@ -137,6 +140,9 @@ class TailCore {
   const PartState& index() const { return parts_[1]; }
   int64_t SealOf(stream::Part part) const;
   int64_t WindowMin() const;
+  int64_t AheadBytes(MonotonicTime now, const PartState& state) const;
+  // The fetch under way brought all up to `end` that was asked for and was there.
+  void OnRead(PartState& state, int64_t end);
   // The bytes before `end` of what was read of the part, from what was given on, fail a check.
   void OnCorrupt(stream::Part part, int64_t end, std::string_view what);
   // Of those that were asked again.

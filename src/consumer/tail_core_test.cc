@@ -155,7 +155,10 @@ TEST_F(TailTest, WhatIsReadAheadFollowsWhatComes) {
   EXPECT_FALSE(Next(Part::kData)) << "nobody may";
   source.perhaps[0] = source.perhaps[1] = INT64_MAX;
   std::vector<int64_t> asked;
-  for (const int messages : {0, 50, 50, 50, 50, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}) {
+  std::vector<int> rounds = {0, 50, 50, 50, 50};
+  rounds.resize(30, 5);
+  for (const int messages : rounds) {
+    now_ = now_ + Duration::Millis(10);
     for (int i = 0; i < messages; ++i) Add("0123456789");
     for (Part part : {Part::kIndex, Part::kData}) {
       source.bytes[static_cast<int>(part)] = bytes_[static_cast<int>(part)];
@@ -179,7 +182,7 @@ TEST_F(TailTest, WhatIsReadAheadFollowsWhatComes) {
   EXPECT_EQ(asked[0], kChunk);
   EXPECT_GE(asked[2], 500) << "as much as the last time";
   EXPECT_LE(asked[4], 500 + 500 / 4 + 2 * kChunk) << "and a little more";
-  EXPECT_LE(asked.back(), 2 * kChunk) << "in the end little, if nothing comes";
+  EXPECT_LE(asked.back(), 2 * kChunk) << "in the end little, if little comes";
   EXPECT_EQ(counters_.short_reads, 0);
 }
 
@@ -191,7 +194,10 @@ TEST_F(TailTest, ARoundOfTheUsualSizeIsReadAheadAtOnce) {
   source.perhaps[0] = source.perhaps[1] = INT64_MAX;
   int twice = 0;
   for (int round = 0; round < 50; ++round) {
-    for (int i = 0; i < 320 + 8 * (round % 4); ++i) Add("0123456789");
+    // Also after a pause that was half as long, or twice.
+    const int64_t ms = 10 << (round % 3);
+    now_ = now_ + Duration::Millis(ms);
+    for (int64_t i = 0; i < 8 * ms + 2 * (round % 4); ++i) Add("0123456789");
     for (Part part : {Part::kIndex, Part::kData}) {
       source.bytes[static_cast<int>(part)] = bytes_[static_cast<int>(part)];
       int fetches = 0;
@@ -207,6 +213,52 @@ TEST_F(TailTest, ARoundOfTheUsualSizeIsReadAheadAtOnce) {
     }
   }
   EXPECT_LE(twice, 2);
+}
+
+// A round comes late after a roll-over: there are lengths to be read, and then bytes that are
+// known.
+TEST_F(TailTest, ARoundThatIsLateIsReadAheadAtOnce) {
+  options_.window_bytes = 1 << 20;
+  Open();
+  Source& source = sources_[0];
+  const auto come = [&](int64_t ms, bool known = false) {
+    now_ = now_ + Duration::Millis(ms);
+    for (int64_t i = 0; i < 10 * ms; ++i) Add("0123456789");
+    int fetches = 0;
+    for (Part part : {Part::kIndex, Part::kData}) {
+      const int p = static_cast<int>(part);
+      source.bytes[p] = bytes_[p];
+      const auto size = static_cast<int64_t>(bytes_[p].size());
+      source.perhaps[p] = known ? 0 : INT64_MAX;
+      source.known[p] = source.allowed[p] = known ? size : 0;
+      for (bool more = true; more; ++fetches) {
+        const auto fetch = Next(part);
+        EXPECT_TRUE(fetch);
+        if (!fetch) return fetches;
+        EXPECT_EQ(fetch->request.ahead, !known);
+        Answer(part, *fetch);
+        more = !known && tail_->end(part) >= fetch->request.to;
+      }
+    }
+    std::vector<Message> got;
+    EXPECT_EQ(tail_->Take(got, 1 << 20), static_cast<size_t>(10 * ms));
+    tail_->Release();
+    return fetches;
+  };
+  for (int i = 0; i < 10; ++i) come(10);
+  EXPECT_EQ(come(10), 2) << "one for each part";
+  EXPECT_EQ(come(40), 2) << "four times as much";
+  // The file ends, the next one begins: nothing comes of this one, then a little that is known of
+  // that.
+  now_ = now_ + Duration::Millis(5);
+  for (Part part : {Part::kIndex, Part::kData}) Answer(part, *Next(part));
+  bytes_[0].clear();
+  bytes_[1].clear();
+  FilePlace place;
+  place.stem = {3, 1000, 500, 50};
+  tail_->Open(place, kChunk, {"one"});
+  come(5, /*known=*/true);
+  EXPECT_EQ(come(30), 2);
 }
 
 TEST_F(TailTest, WhatMayNotBeThereIsNotWaitedForAndMakesNoWindowLarger) {
@@ -231,28 +283,6 @@ TEST_F(TailTest, WhatMayNotBeThereIsNotWaitedForAndMakesNoWindowLarger) {
   EXPECT_EQ(tail_->NextWork(), MonotonicTime::Max());
   EXPECT_EQ(counters_.rate_limited, 0);
   EXPECT_TRUE(Next(Part::kIndex)) << "the other part is not held up";
-}
-
-TEST_F(TailTest, PartsAreUnevenUntilEachRecordHasItsPayload) {
-  Add("one");
-  Add("two");
-  Open();
-  EXPECT_FALSE(tail_->uneven());
-  const auto index = Next(Part::kIndex), data = Next(Part::kData);
-  Answer(Part::kData, *data);
-  EXPECT_TRUE(tail_->uneven()) << "no record";
-  Answer(Part::kIndex, *index);
-  EXPECT_FALSE(tail_->uneven());
-  std::vector<Message> messages;
-  ASSERT_EQ(tail_->Take(messages, 1), 1u);
-  EXPECT_FALSE(tail_->uneven()) << "whatever the user has taken";
-  ASSERT_EQ(tail_->Take(messages, 100), 1u);
-  EXPECT_FALSE(tail_->uneven());
-  Add("three");
-  sources_[0].bytes[1] = bytes_[1];
-  sources_[0].known[1] = sources_[0].allowed[1] = static_cast<int64_t>(bytes_[1].size());
-  Answer(Part::kIndex, *Next(Part::kIndex));
-  EXPECT_TRUE(tail_->uneven()) << "no payload";
 }
 
 TEST_F(TailTest, HeadersAreGivenApartFromThePayload) {
