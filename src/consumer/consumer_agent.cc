@@ -72,6 +72,7 @@ struct ConsumerAgent::OpenedFile {
   std::vector<cache::Client::ValueRead> metadata_reads;
   cache::Values metadata;         // that were read last
   std::vector<uint64_t> watches;  // while the doorbell is set: of each of the keys, or kNoWatch
+  int64_t ahead_round[stream::kParts] = {0, 0};  // of the last fetch that read ahead
   // What is counted if the fetch under way, of each part, is answered by the primary layer.
   int64_t Counters::*fallback[stream::kParts] = {};
 
@@ -400,7 +401,11 @@ bool ConsumerAgent::Fetch(Part part) {
   file.fallback[static_cast<int>(part)] =
       fetch->distrusted ? &Counters::fallback_corrupt : source.fallback();
   const int64_t ahead_to = fetch->request.ahead ? fetch->request.to : 0;
-  if (!fetch->request.ahead) file.lengths.OnKnownAsked(ports_.loop->Now());
+  if (fetch->request.ahead) {
+    file.ahead_round[static_cast<int>(part)] = file.lengths.ahead_round();
+  } else {
+    file.lengths.OnKnownAsked(ports_.loop->Now());
+  }
   const auto result =
       source.Read(part, std::move(fetch->request),
                   file.scope().Bind([this, part, ahead_to](const stream::RangeResult& late) {
@@ -415,8 +420,8 @@ bool ConsumerAgent::OnFetched(Part part, const stream::RangeResult& result, int6
   const MonotonicTime now = ports_.loop->Now();
   const bool progress = tail_.OnFetched(now, part, result);
   if (ahead_to > 0) {
-    file_->lengths.OnAhead(now, part, progress ? result.end : 0, result.end >= ahead_to,
-                           tail_.ready());
+    file_->lengths.OnAhead(now, file_->ahead_round[static_cast<int>(part)], part,
+                           progress ? result.end : 0, result.end >= ahead_to, tail_.ready());
   }
   if (progress) {
     file_->lengths.OnProgress(now);

@@ -26,17 +26,18 @@ TEST(AheadCoreTest, ARoundEndsWithTheAnswerOfItsSecondPart) {
   ahead.Begin(/*alone=*/true);
   EXPECT_TRUE(ahead.alone());
   EXPECT_TRUE(ahead.asks(Part::kData) && ahead.asks(Part::kIndex));
-  EXPECT_EQ(ahead.OnAnswer(Part::kIndex, 100, /*more=*/true, true), Outcome::kNone);
+  EXPECT_EQ(ahead.OnAnswer(ahead.round(), Part::kIndex, 100, /*more=*/true, true), Outcome::kNone);
   EXPECT_TRUE(ahead.asks(Part::kIndex)) << "there may be more";
-  EXPECT_EQ(ahead.OnAnswer(Part::kIndex, 120, false, true), Outcome::kNone);
+  EXPECT_EQ(ahead.OnAnswer(ahead.round(), Part::kIndex, 120, false, true), Outcome::kNone);
   EXPECT_FALSE(ahead.asks(Part::kIndex));
-  EXPECT_EQ(ahead.OnAnswer(Part::kData, 0, false, true), Outcome::kBytes) << "of one part will do";
+  EXPECT_EQ(ahead.OnAnswer(ahead.round(), Part::kData, 0, false, true), Outcome::kBytes)
+      << "of one part will do";
   EXPECT_FALSE(ahead.asking());
   EXPECT_EQ(ahead.end(Part::kIndex), 120);
   EXPECT_EQ(ahead.end(Part::kData), 0) << "nobody saw that the cache has it";
   ahead.Begin(true);
-  ahead.OnAnswer(Part::kIndex, 0, false, true);
-  EXPECT_EQ(ahead.OnAnswer(Part::kData, 0, false, true), Outcome::kInVain)
+  ahead.OnAnswer(ahead.round(), Part::kIndex, 0, false, true);
+  EXPECT_EQ(ahead.OnAnswer(ahead.round(), Part::kData, 0, false, true), Outcome::kInVain)
       << "what came in the round before is none of this one";
   EXPECT_EQ(ahead.end(Part::kIndex), 120);
 }
@@ -46,23 +47,48 @@ TEST(AheadCoreTest, TheRestOfAFlushIsLookedForSoonAndThenLessOften) {
   Duration pause = AheadCore::kUnevenPause;
   for (int i = 0; i < 100; ++i) {
     ahead.Begin(true);
-    ahead.OnAnswer(Part::kIndex, 100 + i, false, false);
-    EXPECT_EQ(ahead.OnAnswer(Part::kData, 0, false, false), Outcome::kUneven);
+    ahead.OnAnswer(ahead.round(), Part::kIndex, 100 + i, false, false);
+    EXPECT_EQ(ahead.OnAnswer(ahead.round(), Part::kData, 0, false, false), Outcome::kUneven);
     EXPECT_EQ(ahead.uneven_pause(), pause);
     pause = std::min(pause * 2, AheadCore::kUnevenPauseMax);
   }
   ahead.Begin(true);
-  ahead.OnAnswer(Part::kIndex, 300, false, false);
-  EXPECT_EQ(ahead.OnAnswer(Part::kData, 950, false, true), Outcome::kBytes)
+  ahead.OnAnswer(ahead.round(), Part::kIndex, 300, false, false);
+  EXPECT_EQ(ahead.OnAnswer(ahead.round(), Part::kData, 950, false, true), Outcome::kBytes)
       << "what counts is how things are at the end";
   ahead.Begin(true);
-  ahead.OnAnswer(Part::kIndex, 400, false, false);
-  ahead.OnAnswer(Part::kData, 0, false, false);
+  ahead.OnAnswer(ahead.round(), Part::kIndex, 400, false, false);
+  ahead.OnAnswer(ahead.round(), Part::kData, 0, false, false);
   EXPECT_EQ(ahead.uneven_pause(), AheadCore::kUnevenPause);
   ahead.Begin(true);
-  ahead.OnAnswer(Part::kIndex, 0, false, false);
-  EXPECT_EQ(ahead.OnAnswer(Part::kData, 0, false, false), Outcome::kInVain)
+  ahead.OnAnswer(ahead.round(), Part::kIndex, 0, false, false);
+  EXPECT_EQ(ahead.OnAnswer(ahead.round(), Part::kData, 0, false, false), Outcome::kInVain)
       << "this replica has no more: lengths say who has";
+}
+
+TEST(AheadCoreTest, ARoundThatGaveAMessageIsNotUneven) {
+  AheadCore ahead;
+  ahead.Begin(true);
+  ahead.OnAnswer(1, Part::kIndex, 100, false, /*ready=*/true);
+  EXPECT_EQ(ahead.OnAnswer(1, Part::kData, 900, false, /*ready=*/false), Outcome::kBytes)
+      << "the user took it before more came";
+  ahead.Begin(true);
+  ahead.OnAnswer(2, Part::kIndex, 120, false, false);
+  EXPECT_EQ(ahead.OnAnswer(2, Part::kData, 0, false, false), Outcome::kUneven)
+      << "that was the round before";
+}
+
+TEST(AheadCoreTest, WhatWasAskedInARoundThatWasStoppedIsNoAnswerOfTheNext) {
+  AheadCore ahead;
+  ahead.Begin(true);
+  const int64_t stopped = ahead.round();
+  ahead.Stop();
+  ahead.Begin(true);
+  EXPECT_EQ(ahead.OnAnswer(stopped, Part::kIndex, 100, false, true), Outcome::kNone);
+  EXPECT_EQ(ahead.end(Part::kIndex), 100);
+  EXPECT_TRUE(ahead.asks(Part::kIndex)) << "it is asked again";
+  EXPECT_EQ(ahead.OnAnswer(ahead.round(), Part::kIndex, 0, false, true), Outcome::kNone);
+  EXPECT_EQ(ahead.OnAnswer(ahead.round(), Part::kData, 0, false, true), Outcome::kInVain);
 }
 
 TEST(AheadCoreTest, AnAnswerAfterTheStopSaysWhatTheCacheHasAndNothingElse) {
@@ -70,8 +96,8 @@ TEST(AheadCoreTest, AnAnswerAfterTheStopSaysWhatTheCacheHasAndNothingElse) {
   ahead.Begin(true);
   ahead.Stop();
   EXPECT_FALSE(ahead.asking());
-  EXPECT_EQ(ahead.OnAnswer(Part::kIndex, 100, false, true), Outcome::kNone);
-  EXPECT_EQ(ahead.OnAnswer(Part::kData, 900, false, true), Outcome::kNone);
+  EXPECT_EQ(ahead.OnAnswer(ahead.round(), Part::kIndex, 100, false, true), Outcome::kNone);
+  EXPECT_EQ(ahead.OnAnswer(ahead.round(), Part::kData, 900, false, true), Outcome::kNone);
   EXPECT_EQ(ahead.end(Part::kIndex), 100);
 }
 

@@ -232,10 +232,11 @@ bool LengthsCore::MayReadAhead() const {
          !lengths_next_ && metadata_known() && chunk_size_known() && !seal_ && !ahead_.asking();
 }
 
-void LengthsCore::OnAhead(MonotonicTime now, Part part, int64_t end, bool more, bool ready) {
-  const AheadCore::Outcome outcome = ahead_.OnAnswer(part, end, more, ready);
+void LengthsCore::OnAhead(MonotonicTime now, int64_t round, Part part, int64_t end, bool more,
+                          bool ready) {
+  const AheadCore::Outcome outcome = ahead_.OnAnswer(round, part, end, more, ready);
+  if (end > 0) bytes_came_ = true;
   if (outcome == AheadCore::Outcome::kNone) return;
-  if (outcome != AheadCore::Outcome::kInVain) bytes_came_ = true;
   if (!ahead_.alone()) return;  // lengths, which are read as well, say when to go on
   switch (outcome) {
     case AheadCore::Outcome::kNone:

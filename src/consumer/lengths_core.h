@@ -30,7 +30,8 @@
 // the place of the poll that follows news of bytes: the cache's SourceLengths::perhaps allow it.
 // Lengths are read beside it every kLengthsInterval, or with every fourth round if that is later,
 // and at once when nothing came, or less than half of what usually comes in the time: the file may
-// have ended, and the next one have begun.
+// have ended, and the next one have begun. A round ends when bytes are asked for that are known to
+// be there, in a cache or the primary layer (OnKnownAsked).
 //
 // Invariants: lengths, once known, do not fall and never pass the seal. What may be read of the
 // primary layer is what Algorithm 1 (delayed_read_core.h) allows, or everything while nobody knows
@@ -102,8 +103,11 @@ class LengthsCore {
   void SetPause(Duration pause) { pause_ = pause; }
   // Whether what the caches are asked is answered a round trip later.
   void SetRoundTrips(bool round_trips) { round_trips_ = round_trips; }
+  // The round in which bytes are read ahead now, or were last.
+  int64_t ahead_round() const { return ahead_.round(); }
   // What was read ahead of the part: AheadCore::OnAnswer.
-  void OnAhead(MonotonicTime now, stream::Part part, int64_t end, bool more, bool ready);
+  void OnAhead(MonotonicTime now, int64_t round, stream::Part part, int64_t end, bool more,
+               bool ready);
   // Bytes that are known of are asked for. They take the place of the round, if there is one: who
   // is behind would ask for lengths, for these bytes and for what comes next, each in a round trip
   // of its own, where one of the three will do.

@@ -252,8 +252,8 @@ class ReadingAheadTest : public LengthsTest {
   }
   // The same of both parts; 0: nothing came.
   void Answer(int64_t ms, int64_t end, bool ready = true) {
-    core_->OnAhead(Ms(ms), Part::kIndex, end, false, ready);
-    core_->OnAhead(Ms(ms), Part::kData, end, false, ready);
+    core_->OnAhead(Ms(ms), core_->ahead_round(), Part::kIndex, end, false, ready);
+    core_->OnAhead(Ms(ms), core_->ahead_round(), Part::kData, end, false, ready);
   }
 };
 

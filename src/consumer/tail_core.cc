@@ -31,7 +31,10 @@ constexpr int64_t kIndexWindowBytes = 64 << 10;
 constexpr int64_t kWindowMin = 128 << 10;
 constexpr int64_t kWindowGrows = 16;
 constexpr Duration kRetryMin = Duration::Millis(2);
+// Who has not read ahead for longer begins with a chunk.
 constexpr Duration kRateSpan = Duration::Seconds(1);
+// Less says of a flush when it came, not how fast they come.
+constexpr Duration kRateSpanMin = Duration::Millis(10);
 
 std::string_view PartName(Part part) { return part == Part::kData ? "data" : "index"; }
 
@@ -59,6 +62,7 @@ void TailCore::Open(const FilePlace& place, int64_t chunk_size,
     PartState& state = parts_[Index(part)];
     state.at = place.at[Index(part)];
     state.buffer.Reset(state.at, chunk_size);
+    state.ahead_min = 0;
     state.fetch = FetchState::kNone;
     state.distrust_until = 0;
   }
@@ -179,9 +183,9 @@ bool TailCore::OnFetched(MonotonicTime now, Part part, const stream::RangeResult
     progress = true;
   }
   const bool late = progress && result.late_chunks > 0 && result.primary_error.ok();
-  if (!late) OnRead(state, result.end);
+  state.came += std::max<int64_t>(0, result.end - state.asked_from);
   if (state.ahead) {
-    // Less is no trouble.
+    if (result.late_chunks == 0) OnAhead(state, result.end);
   } else if (result.end < state.wanted && !late) {
     state.trouble = result.primary_error;
     ++counters_.short_reads;
@@ -195,27 +199,34 @@ bool TailCore::OnFetched(MonotonicTime now, Part part, const stream::RangeResult
 }
 
 int64_t TailCore::AheadBytes(MonotonicTime now, const PartState& state) const {
-  const int64_t us = std::min((now - state.even_at).micros(), kRateSpan.micros());
+  const int64_t us = (now - state.even_at).micros();
+  if (us > kRateSpan.micros()) return state.ahead_min;
   const int64_t usual = state.rate * us / kRateSpan.micros() * 5 / 4 - state.came;
   return std::min(std::max(usual, state.ahead_min), options_.window_bytes);
 }
 
-void TailCore::OnRead(PartState& state, int64_t end) {
-  const bool all = end >= state.wanted;
-  state.came += std::max<int64_t>(0, end - state.asked_from);
-  if (state.ahead && all) {
+void TailCore::OnAhead(PartState& state, int64_t end) {
+  if (end >= state.wanted) {
     state.ahead_min =
         std::min((state.wanted - state.asked_from) * 2 + chunk_size_, options_.window_bytes);
     return;
   }
-  const int64_t us = (state.asked_at - state.even_at).micros();
-  // Nothing at all says that the file has ended, not how fast the next one will come.
-  if (state.ahead && us > 0 && state.came > 0) {
-    state.rate = std::max(state.rate * 7 / 8, state.came * kRateSpan.micros() / us);
-    state.rate = std::min(state.rate, options_.window_bytes * 1000);
+  state.ahead_min = 0;
+  const Duration span = state.asked_at - state.even_at;
+  if (span < kRateSpanMin) return;
+  const bool first = state.even_at == MonotonicTime();
+  // Nothing may say that the file has ended; twice in a row it says that less comes.
+  const bool in_vain = state.came == 0;
+  if (in_vain) {
+    if (state.in_vain) state.rate = state.rate * 3 / 4;
+  } else if (!first) {
+    const int64_t most = options_.window_bytes * (kRateSpan.micros() / kRateSpanMin.micros());
+    const int64_t rate = state.came * kRateSpan.micros() / span.micros();
+    state.rate = std::min(std::max(state.rate * 7 / 8, rate), most);
   }
+  state.in_vain = in_vain;
   state.even_at = state.asked_at;
-  state.came = state.ahead_min = 0;
+  state.came = 0;
 }
 
 void TailCore::DoWork(MonotonicTime now) {

@@ -119,12 +119,12 @@ class TailCore {
     int64_t asked_from = 0, wanted = 0;  // of the fetch under way
     MonotonicTime asked_at;
     bool ahead = false;  // nobody said that it is there
-    // Of such bytes so many are asked for, but for the chunk's rest, as usually come in the time
-    // since all was read that there was, and a quarter more; if all of them were there, twice as
-    // many.
-    MonotonicTime even_at;  // when what there was then was asked for
-    int64_t came = 0;       // since then
-    int64_t rate = 0;       // bytes in kRateSpan, usually
+    // Of such bytes so many are asked for, but for the chunk's rest, as lately came at most in the
+    // time since there were no more, and a quarter; if all of them were there, twice as many.
+    MonotonicTime even_at;  // when that was asked for after which there were no more
+    int64_t came = 0;       // since then, read ahead or known
+    int64_t rate = 0;       // bytes in kRateSpan, lately at most
+    bool in_vain = false;   // nothing came in the last such interval
     int64_t ahead_min = 0;
     // Below distrust_until sources before `trusted_source` are not asked.
     int64_t distrust_until = 0;
@@ -141,8 +141,8 @@ class TailCore {
   int64_t SealOf(stream::Part part) const;
   int64_t WindowMin() const;
   int64_t AheadBytes(MonotonicTime now, const PartState& state) const;
-  // The fetch under way brought all up to `end` that was asked for and was there.
-  void OnRead(PartState& state, int64_t end);
+  // The fetch under way, whose answer was not late, brought what there was, up to `end`.
+  void OnAhead(PartState& state, int64_t end);
   // The bytes before `end` of what was read of the part, from what was given on, fail a check.
   void OnCorrupt(stream::Part part, int64_t end, std::string_view what);
   // Of those that were asked again.

@@ -155,9 +155,7 @@ TEST_F(TailTest, WhatIsReadAheadFollowsWhatComes) {
   EXPECT_FALSE(Next(Part::kData)) << "nobody may";
   source.perhaps[0] = source.perhaps[1] = INT64_MAX;
   std::vector<int64_t> asked;
-  std::vector<int> rounds = {0, 50, 50, 50, 50};
-  rounds.resize(30, 5);
-  for (const int messages : rounds) {
+  for (const int messages : {0, 50, 50, 50, 50, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}) {
     now_ = now_ + Duration::Millis(10);
     for (int i = 0; i < messages; ++i) Add("0123456789");
     for (Part part : {Part::kIndex, Part::kData}) {
@@ -182,7 +180,7 @@ TEST_F(TailTest, WhatIsReadAheadFollowsWhatComes) {
   EXPECT_EQ(asked[0], kChunk);
   EXPECT_GE(asked[2], 500) << "as much as the last time";
   EXPECT_LE(asked[4], 500 + 500 / 4 + 2 * kChunk) << "and a little more";
-  EXPECT_LE(asked.back(), 2 * kChunk) << "in the end little, if little comes";
+  EXPECT_LE(asked.back(), 2 * kChunk) << "in the end little, if nothing comes";
   EXPECT_EQ(counters_.short_reads, 0);
 }
 
@@ -221,10 +219,13 @@ TEST_F(TailTest, ARoundThatIsLateIsReadAheadAtOnce) {
   options_.window_bytes = 1 << 20;
   Open();
   Source& source = sources_[0];
-  const auto come = [&](int64_t ms, bool known = false) {
+  int64_t most = 0;  // bytes that a fetch of data asked for
+  const auto come = [&](int64_t ms, bool known = false, size_t at_once = 0) {
     now_ = now_ + Duration::Millis(ms);
-    for (int64_t i = 0; i < 10 * ms; ++i) Add("0123456789");
+    const size_t messages = at_once > 0 ? at_once : static_cast<size_t>(10 * ms);
+    for (size_t i = 0; i < messages; ++i) Add("0123456789");
     int fetches = 0;
+    most = 0;
     for (Part part : {Part::kIndex, Part::kData}) {
       const int p = static_cast<int>(part);
       source.bytes[p] = bytes_[p];
@@ -236,18 +237,20 @@ TEST_F(TailTest, ARoundThatIsLateIsReadAheadAtOnce) {
         EXPECT_TRUE(fetch);
         if (!fetch) return fetches;
         EXPECT_EQ(fetch->request.ahead, !known);
+        if (part == Part::kData) most = std::max(most, fetch->request.to - fetch->request.from);
         Answer(part, *fetch);
         more = !known && tail_->end(part) >= fetch->request.to;
       }
     }
     std::vector<Message> got;
-    EXPECT_EQ(tail_->Take(got, 1 << 20), static_cast<size_t>(10 * ms));
+    EXPECT_EQ(tail_->Take(got, 1 << 20), messages);
     tail_->Release();
     return fetches;
   };
   for (int i = 0; i < 10; ++i) come(10);
   EXPECT_EQ(come(10), 2) << "one for each part";
   EXPECT_EQ(come(40), 2) << "four times as much";
+  EXPECT_LE(most, 4000 * 3 / 2);
   // The file ends, the next one begins: nothing comes of this one, then a little that is known of
   // that.
   now_ = now_ + Duration::Millis(5);
@@ -259,6 +262,16 @@ TEST_F(TailTest, ARoundThatIsLateIsReadAheadAtOnce) {
   tail_->Open(place, kChunk, {"one"});
   come(5, /*known=*/true);
   EXPECT_EQ(come(30), 2);
+  EXPECT_LE(most, 4000 * 3 / 2);
+  // Bytes that came together, and are read soon after others, are no rate.
+  come(0, /*known=*/true, 100);
+  come(1);
+  come(10);
+  EXPECT_LE(most, 1100 * 3 / 2);
+  // Nor is what came of a long time.
+  come(5000, /*known=*/true, 100);
+  come(1);
+  EXPECT_LE(most, 3 * kChunk);
 }
 
 TEST_F(TailTest, WhatMayNotBeThereIsNotWaitedForAndMakesNoWindowLarger) {
