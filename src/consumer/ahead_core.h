@@ -1,7 +1,7 @@
-// A round of reading ahead, within LengthsCore: the cache is asked for bytes behind those that are
-// known to be there, in place of the lengths that would say so, or together with them. One round of
-// messages does for two. What a replica has may be given, whoever announced it: bytes reach a cache
-// when they are committed, and lengths are hints.
+// A round of reading ahead, within LengthsCore: the cache is asked for bytes that nobody said are
+// there, behind those that are known to be, in place of the lengths that would say so, or together
+// with them. One round of messages does for two. What a replica has may be given, whoever announced
+// it: bytes reach a cache when they are committed, and lengths are hints.
 //
 //            Begin            both parts answered
 //    idle ──────────▶ asking ────────────────────▶ idle, with an Outcome
@@ -35,13 +35,14 @@ class AheadCore {
   static constexpr Duration kUnevenPause = Duration::Micros(300);
   static constexpr Duration kUnevenPauseMax = Duration::Seconds(1);
 
-  // `alone`: lengths are not read at the same time.
+  // `alone`: lengths are not read at the same time, or no more (OnLengths).
   void Begin(bool alone) {
     asked_[0] = asked_[1] = true;
     alone_ = alone;
     came_ = ready_ = false;
     ++round_;
   }
+  void OnLengths() { alone_ = true; }
   // Nothing of it is asked for any more; an answer that comes still says what the cache has.
   void Stop() { asked_[0] = asked_[1] = false; }
   // Which one it is; one that was stopped keeps its number.

@@ -160,7 +160,7 @@ void ConsumerAgent::SignalReady() {
 void ConsumerAgent::OpenFile(const FilePlace& place) {
   auto opened = std::make_unique<OpenedFile>(*this, counters_, heartbeats_, place);
   opened->lengths.SetPause(pace_.pause());
-  if (file_) opened->lengths.Follow(ports_.loop->Now(), file_->lengths);
+  if (file_) opened->lengths.Follow(file_->lengths);
   CloseFile();
   file_ = std::move(opened);
   if (place.later) file_->lengths.OnLater(*place.later);

@@ -37,17 +37,15 @@ LengthsCore::LengthsCore(const AgentOptions& options, Counters& counters, Heartb
   LearnSeal();
 }
 
-void LengthsCore::Follow(MonotonicTime now, const LengthsCore& before) {
+void LengthsCore::Follow(const LengthsCore& before) {
   round_trips_ = before.round_trips_;
+  if (before.seal_) bytes_before_ = before.seal_->length[0] + before.seal_->length[1];
   if (!round_trips_ || !options_.doorbell || pause_ == Duration()) return;
   if (!metadata_.known() || seal_) return;
   knowledge_ = Knowledge::kKnown;
   bytes_came_ = true;
   usual_ = before.usual_;
-  came_at_ = now;
-  came_to_ = CacheLimit(Part::kData);
   last_poll_ = before.last_poll_;
-  next_poll_ = now + pause_;
 }
 
 void LengthsCore::EndPoll(MonotonicTime now) {
@@ -89,6 +87,11 @@ void LengthsCore::OnMetadata(MonotonicTime now, const PairMetadata& pair, const 
     return;
   }
   if (!options_.doorbell || doorbell_ == Doorbell::kSet) return;
+  if (ahead_.asking()) {  // the end of the round says when to go on
+    ahead_.OnLengths();
+    next_poll_ = now + options_.cache_timeout;
+    return;
+  }
   if (poll_was_news_ && pause_ > Duration()) {
     next_poll_ = now + pause_;
   } else {
@@ -181,13 +184,13 @@ LengthsCore::Work LengthsCore::DoWork(MonotonicTime now) {
   if (now >= next_poll_) {
     next_poll_ = now + options_.poll;
     const bool ahead = MayReadAhead();
-    const bool alone = ahead && now < NextLengths();
+    const bool alone = ahead && now < NextLengths() && !EndIsNear(now);
     if (ahead) {
       ++counters_.rounds_ahead;
       ahead_.Begin(alone);
     }
     if (alone) {
-      next_poll_ = std::min(NextLengths(), now + options_.cache_timeout);  // without an answer
+      next_poll_ = now + options_.cache_timeout;  // without an answer
     } else if (poll_ == Poll::kIdle) {
       poll_ = Poll::kUnderWay;
       last_poll_ = now;
@@ -237,12 +240,13 @@ void LengthsCore::OnAhead(MonotonicTime now, int64_t round, Part part, int64_t e
   const AheadCore::Outcome outcome = ahead_.OnAnswer(round, part, end, more, ready);
   if (end > 0) bytes_came_ = true;
   if (outcome == AheadCore::Outcome::kNone) return;
+  const bool is_short = outcome == AheadCore::Outcome::kBytes && CameShort(now);
   if (!ahead_.alone()) return;  // lengths, which are read as well, say when to go on
   switch (outcome) {
     case AheadCore::Outcome::kNone:
       break;
     case AheadCore::Outcome::kBytes:
-      lengths_next_ = CameShort(now);
+      lengths_next_ = is_short;
       next_poll_ = lengths_next_ ? now : now + pause_;
       break;
     case AheadCore::Outcome::kUneven:
@@ -261,14 +265,21 @@ void LengthsCore::OnKnownAsked(MonotonicTime now) {
   if (ahead_.alone()) next_poll_ = now + pause_;
 }
 
+bool LengthsCore::EndIsNear(MonotonicTime now) const {
+  const Duration elapsed = std::min(now - came_at_, pause_ * 2);
+  const int64_t coming = usual_ * elapsed.micros() / 1'000'000 * 5 / 4;
+  return Reached() < bytes_before_ && Reached() + coming >= bytes_before_;
+}
+
 bool LengthsCore::CameShort(MonotonicTime now) {
   const Duration elapsed = now - came_at_;
   if (elapsed <= Duration() || elapsed < pause_ / 2) return false;
-  const int64_t end = CacheLimit(Part::kData), came = end - std::exchange(came_to_, end);
+  const int64_t end = Reached(), begin = std::exchange(came_to_, end);
   const bool first = std::exchange(came_at_, now) == MonotonicTime();
   if (first) return false;
-  const int64_t rate = came * 1'000'000 / elapsed.micros();
-  const bool is_short = rate < usual_ / 2;
+  const int64_t rate = (end - begin) * 1'000'000 / elapsed.micros();
+  const bool to_end = begin < bytes_before_ && end >= bytes_before_;
+  const bool is_short = rate < usual_ / 2 || to_end;
   usual_ += (rate - usual_) / (usual_ == 0 ? 1 : 4);
   return is_short;
 }

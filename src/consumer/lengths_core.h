@@ -30,8 +30,11 @@
 // the place of the poll that follows news of bytes: the cache's SourceLengths::perhaps allow it.
 // Lengths are read beside it every kLengthsInterval, or with every fourth round if that is later,
 // and at once when nothing came, or less than half of what usually comes in the time: the file may
-// have ended, and the next one have begun. A round ends when bytes are asked for that are known to
-// be there, in a cache or the primary layer (OnKnownAsked).
+// have ended, and the next one have begun. Files of a shard are closed when they have so many
+// bytes, so lengths are read beside the round in which this one may come to have as many as the one
+// before. What is answered last, the lengths or the round, says when to go on. Bytes that are known
+// to be in the cache are asked for together with what the round asks for; a round ends when only
+// known ones are (OnKnownAsked): a whole window of them, or the primary layer's.
 //
 // Invariants: lengths, once known, do not fall and never pass the seal. What may be read of the
 // primary layer is what Algorithm 1 (delayed_read_core.h) allows, or everything while nobody knows
@@ -90,8 +93,8 @@ class LengthsCore {
   static constexpr int64_t kLengthsPauses = 4;
 
   // The reader comes from the file before, whose lengths spoke of this one as well: if it is
-  // written now, reading goes on as it did there.
-  void Follow(MonotonicTime now, const LengthsCore& before);
+  // written now, reading goes on as it did there, with a round at once.
+  void Follow(const LengthsCore& before);
 
   // --- What came in
   // An answer of the metadata cache; a PairMetadata that is not known() is one that it has not.
@@ -108,9 +111,9 @@ class LengthsCore {
   // What was read ahead of the part: AheadCore::OnAnswer.
   void OnAhead(MonotonicTime now, int64_t round, stream::Part part, int64_t end, bool more,
                bool ready);
-  // Bytes that are known of are asked for. They take the place of the round, if there is one: who
-  // is behind would ask for lengths, for these bytes and for what comes next, each in a round trip
-  // of its own, where one of the three will do.
+  // Bytes that are known of are asked for, and nothing else. They take the place of the round, if
+  // there is one: who is behind would ask for lengths, for these bytes and for what comes next,
+  // each in a round trip of its own, where one of the three will do.
   void OnKnownAsked(MonotonicTime now);
   // The doorbell that was set: true if it watched and notifies, false if nobody can watch.
   void OnDoorbell(MonotonicTime now, bool watched);
@@ -208,10 +211,16 @@ class LengthsCore {
   int64_t Sealed(int64_t length, stream::Part part) const;
   int64_t CacheLimit(stream::Part part) const;
   int64_t CacheBytes() const { return metadata_.cache_length[0] + metadata_.cache_length[1]; }
+  // Bytes of both parts that are known to be in the cache.
+  int64_t Reached() const {
+    return CacheLimit(stream::Part::kData) + CacheLimit(stream::Part::kIndex);
+  }
   int64_t PrimaryLimit(stream::Part part) const;
   bool chunk_size_known() const { return metadata_.chunk_size > 0; }
   void EndPoll(MonotonicTime now);
-  // A round of reading ahead has ended. Whether less came than usually.
+  // A round of reading ahead begins. Whether it may come to the file's end.
+  bool EndIsNear(MonotonicTime now) const;
+  // One has ended. Whether less came than usually, or it came to where the file may end.
   bool CameShort(MonotonicTime now);
   MonotonicTime NextLengths() const {
     return last_poll_ + std::max(kLengthsInterval, pause_ * kLengthsPauses);
@@ -251,11 +260,12 @@ class LengthsCore {
   bool poll_was_news_ = true;  // the last poll changed the metadata
   bool bytes_came_ = false;    // or it, or what was read ahead, brought more of the pair's bytes
   bool round_trips_ = false;
-  // Data bytes in the cache that were known when a round ended last, when that was, and how many
-  // usually come in a second; 0: not known.
+  // What was Reached when a round ended last, when that was, and how many bytes usually come in a
+  // second; 0: not known.
   int64_t came_to_ = 0;
   MonotonicTime came_at_;
   int64_t usual_ = 0;
+  int64_t bytes_before_ = 0;   // of both parts of the file before; 0: not known
   bool lengths_next_ = false;  // of what was asked for ahead too little was there
   bool listing_ = false;       // one is under way
   bool listed_ = false;        // since bytes came

@@ -250,6 +250,21 @@ class ReadingAheadTest : public LengthsTest {
     EXPECT_EQ(core_->primary(Part::kData).perhaps, 0);
     return data;
   }
+  // The reader comes from a file that was closed with 1024 bytes of each part, at 6 ms. What is
+  // known of the one that it reads.
+  PairMetadata BeginBehindAClosedFile() {
+    Begin();
+    At(5);
+    PairMetadata pair = Next(stem_.start_byte + 1024, stem_.start_number + 10);
+    pair.chunk_size = 512;
+    pair.heartbeat_us = WallMs(0).micros();
+    OnMetadata(Ms(6), Closed(1024, 1024), pair);
+    const LengthsCore before = *core_;
+    core_.emplace(options_, counters_, heartbeats_, *before.next(), pair, Ms(6));
+    core_->SetPause(Duration::Millis(4));
+    core_->Follow(before);
+    return pair;
+  }
   // The same of both parts; 0: nothing came.
   void Answer(int64_t ms, int64_t end, bool ready = true) {
     core_->OnAhead(Ms(ms), core_->ahead_round(), Part::kIndex, end, false, ready);
@@ -335,16 +350,53 @@ TEST_F(ReadingAheadTest, LengthsAreReadAtOnceWhenLessThanHalfOfTheUsualComes) {
   EXPECT_LE(asked, 4);
 }
 
+// Files of a shard end at about the same size: who may come to the end asks for bytes and lengths
+// in one round, and not for lengths once the next one was in vain.
+TEST_F(ReadingAheadTest, LengthsAreReadBesideTheRoundThatMayComeToTheFilesEnd) {
+  for (const int64_t step : {100, 160, 250}) {  // of bytes of each part in a round
+    SCOPED_TRACE(step);
+    PairMetadata pair = BeginBehindAClosedFile();
+    int64_t end = 0, ms = 6;
+    bool beside = false;
+    while (end < 1024) {
+      EXPECT_FALSE(beside) << "at byte " << end;
+      ms += 5;
+      beside = At(ms).read_metadata;
+      EXPECT_TRUE(Perhaps());
+      Answer(ms + 1, end += step);
+    }
+    EXPECT_TRUE(beside);
+    for (int64_t& length : pair.cache_length) length = end;
+    OnMetadata(Ms(ms + 2), pair, {});
+    // It is longer than the one before: it goes on as ever.
+    for (int i = 0; i < 5; ++i) {
+      ms += 5;
+      EXPECT_FALSE(At(ms).read_metadata);
+      Answer(ms + 1, end += step);
+    }
+  }
+}
+
+TEST_F(ReadingAheadTest, LengthsAreReadAtOnceWhenMoreThanTheUsualCameToWhereTheFileMayEnd) {
+  BeginBehindAClosedFile();
+  At(11);
+  Answer(12, 100);
+  EXPECT_FALSE(At(16).read_metadata) << "100 bytes are expected";
+  Answer(17, 1024);
+  EXPECT_EQ(core_->NextWork(), Ms(17));
+  EXPECT_TRUE(At(17).read_metadata);
+}
+
 TEST_F(ReadingAheadTest, ARoundThatIsNotAnsweredHoldsUpNoLengths) {
   Begin();
   EXPECT_FALSE(At(5).read_metadata);
-  EXPECT_FALSE(At(50).read_metadata);
-  EXPECT_EQ(core_->NextWork(), Ms(100));
-  EXPECT_TRUE(At(100).read_metadata);
+  EXPECT_FALSE(At(200).read_metadata) << "as long as it may take";
+  EXPECT_EQ(core_->NextWork(), Ms(5) + options_.cache_timeout);
+  EXPECT_TRUE(At(255).read_metadata);
   EXPECT_EQ(core_->NextWork(), Ms(1000)) << "and none is timed while they are under way";
-  OnMetadata(Ms(101), Pair(1024, 512), {});
-  EXPECT_EQ(core_->NextWork(), Ms(105));
-  EXPECT_TRUE(At(105).read_metadata) << "no further round before the first one's end";
+  OnMetadata(Ms(256), Pair(1024, 512), {});
+  EXPECT_EQ(core_->NextWork(), Ms(256) + options_.cache_timeout);
+  EXPECT_TRUE(At(506).read_metadata) << "no further round before the first one's end";
   EXPECT_EQ(counters_.rounds_ahead, 1);
 }
 
@@ -355,6 +407,30 @@ TEST_F(ReadingAheadTest, TheRestOfAFlushFollowsAtOnce) {
   EXPECT_EQ(core_->NextWork(), Ms(6) + AheadCore::kUnevenPause);
   EXPECT_FALSE(core_->DoWork(core_->NextWork()).read_metadata);
   EXPECT_TRUE(Perhaps());
+}
+
+// Of a round's bytes and of the lengths beside them, what comes last says when to go on: on a
+// machine that is full bytes are answered later than a pause, and lengths would be read meanwhile.
+TEST_F(ReadingAheadTest, ARoundThatIsAnsweredAfterItsLengthsIsWaitedFor) {
+  Begin();
+  int64_t end = 512;
+  for (int64_t ms = 5; ms < 100; ms += 5) {
+    At(ms);
+    Answer(ms + 1, end += 100);
+  }
+  EXPECT_TRUE(At(100).read_metadata);
+  EXPECT_TRUE(Perhaps());
+  OnMetadata(Ms(101), Pair(end, end), {});
+  EXPECT_TRUE(Perhaps());
+  EXPECT_FALSE(At(105).read_metadata);
+  EXPECT_FALSE(At(150).read_metadata);
+  Answer(150, end += 1000);
+  EXPECT_EQ(core_->NextWork(), Ms(154));
+  EXPECT_FALSE(At(154).read_metadata);
+  EXPECT_TRUE(Perhaps());
+  // What nothing came of is followed by lengths, as ever.
+  Answer(155, 0);
+  EXPECT_TRUE(At(155).read_metadata);
 }
 
 // Who is behind reads what is known, and then goes on as ever: in one round after each pause.
@@ -384,6 +460,18 @@ TEST_F(ReadingAheadTest, KnownBytesTakeThePlaceOfARound) {
   EXPECT_EQ(core_->NextWork(), Ms(106));
   core_->OnKnownAsked(Ms(103));
   EXPECT_EQ(core_->NextWork(), Ms(106)) << "there is no round";
+  // The lengths beside it have been answered.
+  Begin();
+  for (int64_t ms = 5; ms < 100; ms += 5) {
+    At(ms);
+    Answer(ms + 1, 600 + ms);
+  }
+  EXPECT_TRUE(At(100).read_metadata);
+  OnMetadata(Ms(101), Pair(1000, 1000), {});
+  EXPECT_TRUE(Perhaps());
+  core_->OnKnownAsked(Ms(102));
+  EXPECT_FALSE(Perhaps());
+  EXPECT_EQ(core_->NextWork(), Ms(106));
 }
 
 TEST_F(ReadingAheadTest, IsOfNoUse) {
@@ -438,12 +526,9 @@ TEST_F(ReadingAheadTest, GoesOnInTheNextFileIfThatIsTheOneThatIsWritten) {
     LengthsCore following(options_, counters_, heartbeats_, *core_->next(), core_->next_metadata(),
                           Ms(13));
     following.SetPause(Duration::Millis(4));
-    following.Follow(Ms(13), *core_);
+    following.Follow(*core_);
     EXPECT_EQ(following.DoWork(Ms(13)).read_metadata, closed) << "its lengths are known";
-    if (closed) continue;
-    EXPECT_EQ(following.NextWork(), Ms(17));
-    EXPECT_FALSE(following.DoWork(Ms(17)).read_metadata);
-    EXPECT_EQ(following.cache(Part::kData).perhaps, INT64_MAX);
+    EXPECT_EQ(following.cache(Part::kData).perhaps, closed ? 0 : INT64_MAX);
   }
 }
 

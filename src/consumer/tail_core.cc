@@ -112,21 +112,27 @@ std::optional<TailCore::Fetch> TailCore::NextFetch(MonotonicTime now, Part part,
     return fetch.distrusted ? source.known : source.allowed;
   };
   while (fetch.source < sources.size() && limit() <= end) ++fetch.source;
-  const bool ahead = fetch.source == sources.size();
-  if (ahead) {
+  int64_t known = end;
+  if (fetch.source == sources.size()) {
     if (fetch.distrusted) return std::nullopt;
     fetch.source = 0;
     while (fetch.source < sources.size() && sources[fetch.source].perhaps <= end) ++fetch.source;
     if (fetch.source == sources.size()) return std::nullopt;
-    to = std::min({to, sources[fetch.source].perhaps,
-                   buffer.ChunkStart(end + AheadBytes(now, state)) + chunk_size_});
   } else {
-    to = std::min(to, limit());
+    known = limit();
+  }
+  const int64_t perhaps = fetch.distrusted ? 0 : sources[fetch.source].perhaps;
+  const bool ahead = known < std::min(to, perhaps);
+  if (ahead) {
+    to = std::min({to, perhaps,
+                   buffer.ChunkStart(std::max(known, end + AheadBytes(now, state))) + chunk_size_});
+  } else {
+    to = std::min(to, known);
   }
   if (part == Part::kData) {
     const int64_t available = rate_.Available(now);
     if (available < std::min(to - end, chunk_size_)) {
-      if (ahead) return std::nullopt;  // perhaps there is nothing to wait for
+      if (known == end) return std::nullopt;  // perhaps there is nothing to wait for
       ++counters_.rate_limited;
       rate_at_ = now + rate_.Wait(std::min(to - end, options_.window_bytes / 4));
       return std::nullopt;
@@ -184,6 +190,7 @@ bool TailCore::OnFetched(MonotonicTime now, Part part, const stream::RangeResult
   }
   const bool late = progress && result.late_chunks > 0 && result.primary_error.ok();
   state.came += std::max<int64_t>(0, result.end - state.asked_from);
+  state.answered_in = now - state.asked_at;
   if (state.ahead) {
     if (result.late_chunks == 0) OnAhead(state, result.end);
   } else if (result.end < state.wanted && !late) {
@@ -199,7 +206,7 @@ bool TailCore::OnFetched(MonotonicTime now, Part part, const stream::RangeResult
 }
 
 int64_t TailCore::AheadBytes(MonotonicTime now, const PartState& state) const {
-  const int64_t us = (now - state.even_at).micros();
+  const int64_t us = (now - state.even_at + state.answered_in).micros();
   if (us > kRateSpan.micros()) return state.ahead_min;
   const int64_t usual = state.rate * us / kRateSpan.micros() * 5 / 4 - state.came;
   return std::min(std::max(usual, state.ahead_min), options_.window_bytes);

@@ -118,11 +118,13 @@ class TailCore {
     FetchState fetch = FetchState::kNone;
     int64_t asked_from = 0, wanted = 0;  // of the fetch under way
     MonotonicTime asked_at;
-    bool ahead = false;  // nobody said that it is there
+    bool ahead = false;  // nobody said that all of it is there
     // Of such bytes so many are asked for, but for the chunk's rest, as lately came at most in the
-    // time since there were no more, and a quarter; if all of them were there, twice as many.
+    // time from when there were no more to when the answer is to be expected, and a quarter; if all
+    // of them were there, twice as many.
     MonotonicTime even_at;  // when that was asked for after which there were no more
     int64_t came = 0;       // since then, read ahead or known
+    Duration answered_in;   // the last fetch was
     int64_t rate = 0;       // bytes in kRateSpan, lately at most
     bool in_vain = false;   // nothing came in the last such interval
     int64_t ahead_min = 0;

@@ -274,6 +274,76 @@ TEST_F(TailTest, ARoundThatIsLateIsReadAheadAtOnce) {
   EXPECT_LE(most, 3 * kChunk);
 }
 
+// What is known and what may follow it is one request. A cache that has less of it than is known is
+// asked again for that, as if nothing had been read ahead.
+TEST_F(TailTest, WhatIsKnownIsReadTogetherWithWhatMayFollow) {
+  options_.window_bytes = 16 * kChunk;
+  Open();
+  Source& source = sources_[0];
+  for (int i = 0; i < 4; ++i) Add(std::string(kChunk, 'x'));
+  for (Part part : {Part::kIndex, Part::kData}) {
+    const int p = static_cast<int>(part);
+    source.bytes[p] = bytes_[p];
+    source.known[p] = source.allowed[p] = part == Part::kData ? kChunk : 32;
+    source.perhaps[p] = INT64_MAX;
+    const auto fetch = Next(part);
+    ASSERT_TRUE(fetch);
+    EXPECT_TRUE(fetch->request.ahead);
+    EXPECT_EQ(fetch->request.to, (part == Part::kData ? 2 : 1) * kChunk) << "a chunk more";
+    Answer(part, *fetch);
+  }
+  std::vector<Message> messages;
+  EXPECT_EQ(tail_->Take(messages, 1 << 20), 2u);
+  tail_->Release();
+  source.known[0] = source.allowed[0] = 3 * kChunk;
+  source.bytes[0].resize(2 * kChunk);
+  auto fetch = Next(Part::kData);
+  ASSERT_TRUE(fetch && fetch->request.ahead);
+  EXPECT_GE(fetch->request.to, 4 * kChunk);
+  EXPECT_FALSE(Answer(Part::kData, *fetch));
+  EXPECT_EQ(tail_->NextWork(), MonotonicTime::Max());
+  source.perhaps[0] = 0;
+  fetch = Next(Part::kData);
+  ASSERT_TRUE(fetch && !fetch->request.ahead);
+  EXPECT_EQ(fetch->request.to, 3 * kChunk);
+  // A window that is full of what is known has room for nothing else.
+  source.bytes[0] = bytes_[0];
+  Answer(Part::kData, *fetch);
+  source.known[0] = source.allowed[0] = 100 * kChunk;
+  source.perhaps[0] = INT64_MAX;
+  fetch = Next(Part::kData);
+  ASSERT_TRUE(fetch);
+  EXPECT_FALSE(fetch->request.ahead);
+}
+
+// On a machine that is full a request is answered late, with all that has come by then.
+TEST_F(TailTest, WhatComesUntilTheAnswerIsReadAheadToo) {
+  options_.window_bytes = 1 << 20;
+  Open();
+  Source& source = sources_[0];
+  source.perhaps[0] = INT64_MAX;
+  const auto round = [&](int64_t answered_in_ms) {
+    now_ = now_ + Duration::Millis(10);
+    for (int i = 0; i < 100; ++i) Add("0123456789");
+    int fetches = 0;
+    for (bool more = true; more; ++fetches) {
+      const auto fetch = Next(Part::kData);
+      EXPECT_TRUE(fetch);
+      if (!fetch) break;
+      now_ = now_ + Duration::Millis(answered_in_ms);
+      for (int64_t i = 0; i < answered_in_ms * 10; ++i) Add("0123456789");
+      source.bytes[0] = bytes_[0];
+      Answer(Part::kData, *fetch);
+      more = tail_->end(Part::kData) >= fetch->request.to;
+    }
+    return fetches;
+  };
+  for (int i = 0; i < 10; ++i) round(0);
+  EXPECT_EQ(round(0), 1);
+  EXPECT_EQ(round(50), 2) << "that could not be known";
+  EXPECT_EQ(round(50), 1);
+}
+
 TEST_F(TailTest, WhatMayNotBeThereIsNotWaitedForAndMakesNoWindowLarger) {
   options_.rate_bytes_per_s = 1000;
   options_.rate_burst_bytes = 64;

@@ -60,7 +60,7 @@ struct RangeRequest {
   // something: then what it gave is the answer. Under overload the primary layer would be asked for
   // what the cache is still sending.
   bool late_is_short = false;
-  // Nobody said that the cache has any of it: what the first replica has is the answer, and nothing
+  // Nobody said that the cache has all of it: what the first replica has is the answer, and nothing
   // counts as missing.
   bool ahead = false;
 };
