@@ -160,7 +160,7 @@ void ConsumerAgent::SignalReady() {
 void ConsumerAgent::OpenFile(const FilePlace& place) {
   auto opened = std::make_unique<OpenedFile>(*this, counters_, heartbeats_, place);
   opened->lengths.SetPause(pace_.pause());
-  if (file_) opened->lengths.Follow(file_->lengths);
+  if (file_) opened->lengths.Follow(ports_.loop->Now(), file_->lengths);
   CloseFile();
   file_ = std::move(opened);
   if (place.later) file_->lengths.OnLater(*place.later);
@@ -393,9 +393,15 @@ bool ConsumerAgent::Fetch(Part part) {
   OpenedFile& file = *file_;
   std::array<SourceLengths, kSourcesMax> lengths;
   for (size_t i = 0; i < file.sources.size(); ++i) lengths[i] = file.sources[i]->lengths(part);
-  auto fetch =
-      tail_.NextFetch(ports_.loop->Now(), part, std::span(lengths).first(file.sources.size()));
-  if (!fetch) return false;
+  const MonotonicTime now = ports_.loop->Now();
+  auto fetch = tail_.NextFetch(now, part, std::span(lengths).first(file.sources.size()));
+  if (!fetch) {
+    const auto asked = [](const SourceLengths& source) { return source.perhaps > 0; };
+    if (!tail_.fetching(part) && std::any_of(lengths.begin(), lengths.end(), asked)) {
+      file.lengths.OnAhead(now, file.lengths.ahead_round(), part, 0, false, tail_.ready());
+    }
+    return false;
+  }
   if (file.steps.on()) LogLengths(part);
   Source& source = *file.sources[fetch->source];
   file.fallback[static_cast<int>(part)] =
@@ -404,7 +410,7 @@ bool ConsumerAgent::Fetch(Part part) {
   if (fetch->request.ahead) {
     file.ahead_round[static_cast<int>(part)] = file.lengths.ahead_round();
   } else {
-    file.lengths.OnKnownAsked(ports_.loop->Now());
+    file.lengths.OnKnownAsked(now);
   }
   const auto result =
       source.Read(part, std::move(fetch->request),

@@ -212,8 +212,7 @@ class ReadingAheadAgentTest : public ConsumerAgentTest {
     pair_.created_us = first_.created_us;
     pair_.chunk_size = 4096;
   }
-  void StartOnAFullMachine(const StartPoint& start) {
-    AgentOptions options;
+  void StartOnAFullMachine(const StartPoint& start, AgentOptions options = {}) {
     options.poll = Duration::Millis(10);
     options.doorbell = true;
     options.thread_times = BusyTimes;
@@ -279,6 +278,29 @@ TEST_F(ReadingAheadAgentTest, WhatComesNextIsGivenBeforeItsLengthIsKnown) {
   EXPECT_EQ(agent_->lag_bytes(), 0);
   EXPECT_EQ(agent_->begins_beyond(), std::nullopt);
   EXPECT_EQ(agent_->counters().missing_chunks + agent_->counters().short_chunks, 0);
+}
+
+// A flush whose data fill the window is in the cache before its index records. The round that finds
+// it so can't ask for more of the data; the doorbell says when the records are there.
+TEST_F(ReadingAheadAgentTest, ARoundOfWhichNothingCanBeAskedForIsOver) {
+  AgentOptions options;
+  options.window_bytes = 4096;
+  Write("one");
+  StartOnAFullMachine(StartPoint::Beginning(), options);
+  EXPECT_EQ(Take(), "one");
+  Write("two");
+  EXPECT_EQ(Take(), "two");
+  const std::string payload(4096 - data_.size(), 'x');
+  cache_.Apply({keys_.Chunk(1, Part::kData, 4096, 0), cache::MergeRule::kLongerWins, false,
+                data_ + payload});
+  const int64_t with_it = agent_->counters().cache_bytes + static_cast<int64_t>(payload.size());
+  ASSERT_TRUE(loop_.RunUntil([&] { return agent_->counters().cache_bytes >= with_it; }));
+  loop_.RunFor(Duration::Millis(20));
+  EXPECT_FALSE(agent_->ready());
+  Write(payload);
+  const MonotonicTime written_at = loop_.Now();
+  EXPECT_EQ(Take(), payload);
+  EXPECT_LT(loop_.Now() - written_at, Duration::Millis(50));
 }
 
 TEST_F(ConsumerAgentTest, ItMayEndAtAnyTurn) {

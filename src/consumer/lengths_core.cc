@@ -37,15 +37,19 @@ LengthsCore::LengthsCore(const AgentOptions& options, Counters& counters, Heartb
   LearnSeal();
 }
 
-void LengthsCore::Follow(const LengthsCore& before) {
+void LengthsCore::Follow(MonotonicTime now, const LengthsCore& before) {
   round_trips_ = before.round_trips_;
-  if (before.seal_) bytes_before_ = before.seal_->length[0] + before.seal_->length[1];
+  if (before.seal_) {
+    end_may_be_ = before.seal_->length[0] + before.seal_->length[1] - before.chunk_size_;
+  }
   if (!round_trips_ || !options_.doorbell || pause_ == Duration()) return;
   if (!metadata_.known() || seal_) return;
   knowledge_ = Knowledge::kKnown;
   bytes_came_ = true;
   usual_ = before.usual_;
   last_poll_ = before.last_poll_;
+  round_at_ = now;
+  if (Reached() == 0) next_poll_ = now + pause_;
 }
 
 void LengthsCore::EndPoll(MonotonicTime now) {
@@ -188,6 +192,7 @@ LengthsCore::Work LengthsCore::DoWork(MonotonicTime now) {
     if (ahead) {
       ++counters_.rounds_ahead;
       ahead_.Begin(alone);
+      round_at_ = now;
     }
     if (alone) {
       next_poll_ = now + options_.cache_timeout;  // without an answer
@@ -265,10 +270,11 @@ void LengthsCore::OnKnownAsked(MonotonicTime now) {
   if (ahead_.alone()) next_poll_ = now + pause_;
 }
 
+// The answer comes as long after now as that of the last round did after its begin.
 bool LengthsCore::EndIsNear(MonotonicTime now) const {
-  const Duration elapsed = std::min(now - came_at_, pause_ * 2);
+  const Duration elapsed = std::min(now - round_at_, Duration::Seconds(1));
   const int64_t coming = usual_ * elapsed.micros() / 1'000'000 * 5 / 4;
-  return Reached() < bytes_before_ && Reached() + coming >= bytes_before_;
+  return Reached() < end_may_be_ && Reached() + coming >= end_may_be_;
 }
 
 bool LengthsCore::CameShort(MonotonicTime now) {
@@ -278,7 +284,7 @@ bool LengthsCore::CameShort(MonotonicTime now) {
   const bool first = std::exchange(came_at_, now) == MonotonicTime();
   if (first) return false;
   const int64_t rate = (end - begin) * 1'000'000 / elapsed.micros();
-  const bool to_end = begin < bytes_before_ && end >= bytes_before_;
+  const bool to_end = begin < end_may_be_ && end >= end_may_be_;
   const bool is_short = rate < usual_ / 2 || to_end;
   usual_ += (rate - usual_) / (usual_ == 0 ? 1 : 4);
   return is_short;

@@ -32,9 +32,10 @@
 // and at once when nothing came, or less than half of what usually comes in the time: the file may
 // have ended, and the next one have begun. Files of a shard are closed when they have so many
 // bytes, so lengths are read beside the round in which this one may come to have as many as the one
-// before. What is answered last, the lengths or the round, says when to go on. Bytes that are known
-// to be in the cache are asked for together with what the round asks for; a round ends when only
-// known ones are (OnKnownAsked): a whole window of them, or the primary layer's.
+// before. Without the doorbell what is answered last, the lengths or the round, says when to go on.
+// Bytes that are known to be in the cache are asked for together with what the round asks for; a
+// round ends when only known ones are (OnKnownAsked): a whole window of them, or the primary
+// layer's.
 //
 // Invariants: lengths, once known, do not fall and never pass the seal. What may be read of the
 // primary layer is what Algorithm 1 (delayed_read_core.h) allows, or everything while nobody knows
@@ -93,8 +94,8 @@ class LengthsCore {
   static constexpr int64_t kLengthsPauses = 4;
 
   // The reader comes from the file before, whose lengths spoke of this one as well: if it is
-  // written now, reading goes on as it did there, with a round at once.
-  void Follow(const LengthsCore& before);
+  // written now, reading goes on as it did there, with a round at once if it has bytes.
+  void Follow(MonotonicTime now, const LengthsCore& before);
 
   // --- What came in
   // An answer of the metadata cache; a PairMetadata that is not known() is one that it has not.
@@ -265,7 +266,8 @@ class LengthsCore {
   int64_t came_to_ = 0;
   MonotonicTime came_at_;
   int64_t usual_ = 0;
-  int64_t bytes_before_ = 0;   // of both parts of the file before; 0: not known
+  MonotonicTime round_at_;  // when the last round began
+  int64_t end_may_be_ = 0;  // a little before where the file may end, of both parts; 0: not known
   bool lengths_next_ = false;  // of what was asked for ahead too little was there
   bool listing_ = false;       // one is under way
   bool listed_ = false;        // since bytes came

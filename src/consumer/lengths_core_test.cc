@@ -262,7 +262,7 @@ class ReadingAheadTest : public LengthsTest {
     const LengthsCore before = *core_;
     core_.emplace(options_, counters_, heartbeats_, *before.next(), pair, Ms(6));
     core_->SetPause(Duration::Millis(4));
-    core_->Follow(before);
+    core_->Follow(Ms(6), before);
     return pair;
   }
   // The same of both parts; 0: nothing came.
@@ -350,44 +350,48 @@ TEST_F(ReadingAheadTest, LengthsAreReadAtOnceWhenLessThanHalfOfTheUsualComes) {
   EXPECT_LE(asked, 4);
 }
 
-// Files of a shard end at about the same size: who may come to the end asks for bytes and lengths
-// in one round, and not for lengths once the next one was in vain.
+// Files of a shard end at about the same size: who may come to the end, less a chunk, asks for
+// bytes and lengths in one round, and not for lengths once the next one was in vain. Also on a
+// machine that is full, where most comes in the time until the answer.
 TEST_F(ReadingAheadTest, LengthsAreReadBesideTheRoundThatMayComeToTheFilesEnd) {
-  for (const int64_t step : {100, 160, 250}) {  // of bytes of each part in a round
-    SCOPED_TRACE(step);
-    PairMetadata pair = BeginBehindAClosedFile();
-    int64_t end = 0, ms = 6;
-    bool beside = false;
-    while (end < 1024) {
-      EXPECT_FALSE(beside) << "at byte " << end;
-      ms += 5;
-      beside = At(ms).read_metadata;
-      EXPECT_TRUE(Perhaps());
-      Answer(ms + 1, end += step);
-    }
-    EXPECT_TRUE(beside);
-    for (int64_t& length : pair.cache_length) length = end;
-    OnMetadata(Ms(ms + 2), pair, {});
-    // It is longer than the one before: it goes on as ever.
-    for (int i = 0; i < 5; ++i) {
-      ms += 5;
-      EXPECT_FALSE(At(ms).read_metadata);
-      Answer(ms + 1, end += step);
+  for (const int64_t answered_in_ms : {1, 8}) {
+    for (const int64_t step : {160, 250}) {  // of bytes of each part in a round
+      SCOPED_TRACE(std::to_string(answered_in_ms) + " ms, " + std::to_string(step));
+      PairMetadata pair = BeginBehindAClosedFile();
+      const int64_t near_end = 1024 - 512 / 2;
+      int64_t end = 0, ms = 6 + 4;
+      int beside = 0;
+      while (end < 1024 + 5 * step) {
+        const int64_t begin = end;
+        const bool lengths = At(ms).read_metadata;
+        EXPECT_TRUE(Perhaps());
+        ms += answered_in_ms;
+        Answer(ms, end += step);
+        if (lengths) {
+          for (int64_t& length : pair.cache_length) length = end;
+          OnMetadata(Ms(ms), pair, {});
+          ++beside;
+        }
+        EXPECT_TRUE(lengths || begin >= near_end || end < near_end) << begin;
+        EXPECT_EQ(core_->NextWork(), Ms(ms + 4));
+        ms += 4;
+      }
+      EXPECT_LE(beside, 2) << "it is longer than the one before, and goes on as ever";
     }
   }
 }
 
 TEST_F(ReadingAheadTest, LengthsAreReadAtOnceWhenMoreThanTheUsualCameToWhereTheFileMayEnd) {
   BeginBehindAClosedFile();
-  At(11);
-  Answer(12, 100);
-  EXPECT_FALSE(At(16).read_metadata) << "100 bytes are expected";
-  Answer(17, 1024);
-  EXPECT_EQ(core_->NextWork(), Ms(17));
-  EXPECT_TRUE(At(17).read_metadata);
+  for (int64_t ms = 10; ms < 30; ms += 5) {
+    EXPECT_FALSE(At(ms).read_metadata) << "10 bytes are expected";
+    Answer(ms + 1, ms < 25 ? ms * 2 : 1000);
+  }
+  EXPECT_EQ(core_->NextWork(), Ms(26));
+  EXPECT_TRUE(At(26).read_metadata);
 }
 
-TEST_F(ReadingAheadTest, ARoundThatIsNotAnsweredHoldsUpNoLengths) {
+TEST_F(ReadingAheadTest, ARoundThatIsNotAnsweredHoldsUpLengthsNoLongerThanAReadMayTake) {
   Begin();
   EXPECT_FALSE(At(5).read_metadata);
   EXPECT_FALSE(At(200).read_metadata) << "as long as it may take";
@@ -511,7 +515,7 @@ TEST_F(ReadingAheadTest, IsOfNoUse) {
 }
 
 TEST_F(ReadingAheadTest, GoesOnInTheNextFileIfThatIsTheOneThatIsWritten) {
-  for (const bool closed : {false, true}) {
+  for (const auto& [closed, empty] : {std::pair(false, false), {false, true}, {true, false}}) {
     Begin();
     At(5);
     Answer(6, 1024);
@@ -519,6 +523,7 @@ TEST_F(ReadingAheadTest, GoesOnInTheNextFileIfThatIsTheOneThatIsWritten) {
     next.chunk_size = 512;
     next.heartbeat_us = WallMs(0).micros();
     if (closed) next.seal[0] = next.seal[1] = 2048;
+    if (!empty) next.cache_length[0] = next.cache_length[1] = 64;
     At(10);
     Answer(11, 0);
     At(11);
@@ -526,9 +531,10 @@ TEST_F(ReadingAheadTest, GoesOnInTheNextFileIfThatIsTheOneThatIsWritten) {
     LengthsCore following(options_, counters_, heartbeats_, *core_->next(), core_->next_metadata(),
                           Ms(13));
     following.SetPause(Duration::Millis(4));
-    following.Follow(*core_);
+    following.Follow(Ms(13), *core_);
     EXPECT_EQ(following.DoWork(Ms(13)).read_metadata, closed) << "its lengths are known";
-    EXPECT_EQ(following.cache(Part::kData).perhaps, closed ? 0 : INT64_MAX);
+    EXPECT_EQ(following.cache(Part::kData).perhaps, closed || empty ? 0 : INT64_MAX);
+    EXPECT_TRUE(!empty || following.NextWork() == Ms(17));
   }
 }
 

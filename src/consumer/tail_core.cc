@@ -122,7 +122,7 @@ std::optional<TailCore::Fetch> TailCore::NextFetch(MonotonicTime now, Part part,
     known = limit();
   }
   const int64_t perhaps = fetch.distrusted ? 0 : sources[fetch.source].perhaps;
-  const bool ahead = known < std::min(to, perhaps);
+  bool ahead = known < std::min(to, perhaps);
   if (ahead) {
     to = std::min({to, perhaps,
                    buffer.ChunkStart(std::max(known, end + AheadBytes(now, state))) + chunk_size_});
@@ -131,8 +131,12 @@ std::optional<TailCore::Fetch> TailCore::NextFetch(MonotonicTime now, Part part,
   }
   if (part == Part::kData) {
     const int64_t available = rate_.Available(now);
+    if (ahead && known > end && available < to - end) {  // what is known waits for nothing else
+      ahead = false;
+      to = std::min(to, known);
+    }
     if (available < std::min(to - end, chunk_size_)) {
-      if (known == end) return std::nullopt;  // perhaps there is nothing to wait for
+      if (ahead) return std::nullopt;  // perhaps there is nothing to wait for
       ++counters_.rate_limited;
       rate_at_ = now + rate_.Wait(std::min(to - end, options_.window_bytes / 4));
       return std::nullopt;
@@ -191,14 +195,13 @@ bool TailCore::OnFetched(MonotonicTime now, Part part, const stream::RangeResult
   const bool late = progress && result.late_chunks > 0 && result.primary_error.ok();
   state.came += std::max<int64_t>(0, result.end - state.asked_from);
   state.answered_in = now - state.asked_at;
-  if (state.ahead) {
-    if (result.late_chunks == 0) OnAhead(state, result.end);
-  } else if (result.end < state.wanted && !late) {
+  if (state.ahead && result.late_chunks == 0) OnAhead(state, result.end);
+  if (!state.ahead && result.end < state.wanted && !late) {
     state.trouble = result.primary_error;
     ++counters_.short_reads;
     retry_ = std::min(std::max(kRetryMin, retry_ * 2), options_.poll);
     retry_at_ = now + retry_;
-  } else {
+  } else if (!state.ahead || progress) {
     state.trouble = OkStatus();
     retry_ = Duration();
   }
@@ -206,8 +209,8 @@ bool TailCore::OnFetched(MonotonicTime now, Part part, const stream::RangeResult
 }
 
 int64_t TailCore::AheadBytes(MonotonicTime now, const PartState& state) const {
+  if (now - state.even_at > kRateSpan) return state.ahead_min;
   const int64_t us = (now - state.even_at + state.answered_in).micros();
-  if (us > kRateSpan.micros()) return state.ahead_min;
   const int64_t usual = state.rate * us / kRateSpan.micros() * 5 / 4 - state.came;
   return std::min(std::max(usual, state.ahead_min), options_.window_bytes);
 }

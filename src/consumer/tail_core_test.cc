@@ -344,6 +344,36 @@ TEST_F(TailTest, WhatComesUntilTheAnswerIsReadAheadToo) {
   EXPECT_EQ(round(50), 1);
 }
 
+TEST_F(TailTest, WhatIsKnownDoesNotWaitForARateThatWhatMayFollowNeeds) {
+  options_.rate_bytes_per_s = 1000;
+  options_.rate_burst_bytes = kChunk / 2;
+  Add(std::string(kChunk / 4, 'x'));
+  Open();
+  sources_[0].perhaps[0] = INT64_MAX;
+  const auto fetch = Next(Part::kData);
+  ASSERT_TRUE(fetch);
+  EXPECT_FALSE(fetch->request.ahead);
+  EXPECT_EQ(fetch->request.to, kChunk / 4);
+}
+
+// A cache that was away shows in the trouble until bytes come, however they are asked for.
+TEST_F(TailTest, TroubleIsOverWhenBytesComeThatWereReadAhead) {
+  Add(std::string(kChunk, 'x'));
+  Open();
+  Source& source = sources_[0];
+  source.bytes[0].clear();
+  Answer(Part::kData, *Next(Part::kData));
+  EXPECT_FALSE(tail_->trouble().ok());
+  source.bytes[0] = bytes_[0];
+  source.perhaps[0] = INT64_MAX;
+  now_ = tail_->NextWork();
+  tail_->DoWork(now_);
+  const auto fetch = Next(Part::kData);
+  ASSERT_TRUE(fetch && fetch->request.ahead);
+  Answer(Part::kData, *fetch);
+  EXPECT_TRUE(tail_->trouble().ok());
+}
+
 TEST_F(TailTest, WhatMayNotBeThereIsNotWaitedForAndMakesNoWindowLarger) {
   options_.rate_bytes_per_s = 1000;
   options_.rate_burst_bytes = 64;
