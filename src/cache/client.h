@@ -59,12 +59,12 @@ using Values = std::vector<ValueAnswer>;  // in the order of the reads
 enum class ReadMode : uint8_t {
   kRelaxed,     // one replica first, hedged when it is slow, then the others for short answers
   kConsistent,  // at least two replicas at once; the longest value counts, a value may be complete
-  kAnyOne,      // of a chunk that may not be there: the first replica's answer, whatever it has
+  kAnyOne,      // of chunks that need not all be there: the first replica's answer, whatever it has
 };
 
 // What a client counts, each cause on its own: written by its loop, read by any thread.
 // client_metrics.h has the name of each as a metric.
-// Chunks that may not be there (ReadMode::kAnyOne) count as reads_ahead, and as hits_ahead if
+// Chunks that need not all be there (ReadMode::kAnyOne) count as reads_ahead, and as hits_ahead if
 // they brought bytes; not as reads, hits, short_reads and misses.
 struct ClientCounters {
   OwnedCounter reads, hits, short_reads, misses, torn_retries, hedges, hedges_left,

@@ -9,8 +9,9 @@
 //     │                └─┼─┘
 //     └──────────────────┘ Stop
 //
-// A part of which nothing can be asked for, as the user has not taken what is there or may not have
-// more, is answered with nothing.
+// A part of which nothing can be asked for (the user has not taken what is there, it is for the
+// rate or for another try to wait, or bytes that fail a check are asked of other sources) is
+// answered with nothing.
 //
 // What was asked for in a round that was stopped may be answered in the next one. It is no answer
 // of that one, which asks again.

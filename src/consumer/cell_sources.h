@@ -1,7 +1,7 @@
 // The sources of an open file that the consumer's own cell has: its cache, where what is missing is
-// filled from the primary layer in the same read (one combined read, paper Fig 6), and its primary
-// layer alone. Both read through one stream::RangeReader for each part, and know of the lengths
-// what LengthsCore knows.
+// filled from the primary layer in the same read (one combined read, paper Fig 6), unless it was
+// asked for together with what nobody said is there; and its primary layer alone. Both read through
+// one stream::RangeReader for each part, and know of the lengths what LengthsCore knows.
 //
 // Threads: the loop's.
 #pragma once

@@ -30,12 +30,12 @@
 // the place of the poll that follows news of bytes: the cache's SourceLengths::perhaps allow it.
 // Lengths are read beside it every kLengthsInterval, or with every fourth round if that is later,
 // and at once when nothing came, or less than half of what usually comes in the time: the file may
-// have ended, and the next one have begun. Files of a shard are closed when they have so many
+// have ended, and the next one have begun. Most files of a shard are closed when they have so many
 // bytes, so lengths are read beside the round in which this one may come to have as many as the one
-// before. Without the doorbell what is answered last, the lengths or the round, says when to go on.
-// Bytes that are known to be in the cache are asked for together with what the round asks for; a
-// round ends when only known ones are (OnKnownAsked): a whole window of them, or the primary
-// layer's.
+// before (but for its first). Without the doorbell what is answered last, the lengths or the round,
+// says when to go on. Bytes that are known to be in the cache are asked for together with what the
+// round asks for; a round ends when only known ones are (OnKnownAsked): a whole window of them, as
+// many as the rate allows, or the primary layer's.
 //
 // Invariants: lengths, once known, do not fall and never pass the seal. What may be read of the
 // primary layer is what Algorithm 1 (delayed_read_core.h) allows, or everything while nobody knows

@@ -100,7 +100,8 @@ class TailCore {
 
   // Not ok: the tail has ended, as ConsumerAgent::status (DataLoss, InvalidArgument) says.
   const Status& failure() const { return failure_; }
-  // Why the last fetch gave less than was said to be there; ok if it gave all.
+  // Why the last fetch of what was said to be there gave less; ok once one gave all of it, or bytes
+  // came that were read ahead.
   const Status& trouble() const;
   // Behind the last message given.
   stream::Position position() const;
