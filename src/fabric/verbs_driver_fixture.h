@@ -266,14 +266,12 @@ class VerbsDriverTest : public testing::Test {
     EXPECT_EQ(send(in.tcp.get(), said.data(), sizeof(TcpFrame) + sizeof(Hello), 0),
               static_cast<ssize_t>(sizeof(TcpFrame) + sizeof(Hello)));
     char bytes[sizeof(TcpFrame) + sizeof(TcpWelcome)];
-    EXPECT_EQ(recv(in.tcp.get(), bytes, sizeof(bytes), MSG_WAITALL),
-              static_cast<ssize_t>(sizeof(bytes)));
+    EXPECT_TRUE(Receive(in.tcp, bytes));
     EXPECT_EQ(
         send(in.tcp.get(), said.data() + sizeof(TcpFrame) + sizeof(Hello), sizeof(TcpFrame), 0),
         static_cast<ssize_t>(sizeof(TcpFrame)));
     char answer[sizeof(TcpFrame) + sizeof(VerbsChannelOffer)];
-    EXPECT_EQ(recv(in.tcp.get(), answer, sizeof(answer), MSG_WAITALL),
-              static_cast<ssize_t>(sizeof(answer)));
+    EXPECT_TRUE(Receive(in.tcp, answer));
     const auto offer = DecodeVerbsChannelOffer(
         {answer + sizeof(TcpFrame), sizeof(VerbsChannelOffer)}, TakeFrom<TcpFrame>(answer).count);
     EXPECT_TRUE(offer.has_value());
@@ -282,6 +280,14 @@ class VerbsDriverTest : public testing::Test {
     in.offer.head.reads_max = 1;
     std::memcpy(in.offer.head.host, offer->host, sizeof(offer->host));
     return in;
+  }
+  // Turns the loop, which is the server's as well, until all these bytes have come.
+  bool Receive(const Descriptor& tcp, std::span<char> bytes) {
+    return Until([&] {
+      const ssize_t n = recv(tcp.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+      if (n > 0) bytes = bytes.subspan(static_cast<size_t>(n));
+      return bytes.empty();
+    });
   }
   // Turns the loop until the server hung up.
   bool HungUp(const Descriptor& tcp) {
