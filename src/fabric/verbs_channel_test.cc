@@ -241,7 +241,7 @@ TEST_F(VerbsChannelTest, BuffersThatQueuePairsTakeAlongAreMadeUpFor) {
     for (int i = 0; i < times; ++i) {
       LetInToWrite in = ChannelOffer();
       RawQueuePair raw;
-      ASSERT_EQ(raw.Connect(in.offer), RDMA_CM_EVENT_ESTABLISHED);
+      ASSERT_EQ(ConnectRaw(raw, in.offer), RDMA_CM_EVENT_ESTABLISHED);
       SendHalf(raw);
     }
   };
@@ -326,7 +326,7 @@ TEST_F(VerbsChannelTest, WhoBreaksTheChannelsProtocolLosesHisOwnChannel) {
     const uint64_t handled = handled_;
     LetInToWrite in = ChannelOffer();
     RawQueuePair raw;
-    ASSERT_EQ(raw.Connect(in.offer), RDMA_CM_EVENT_ESTABLISHED);
+    ASSERT_EQ(ConnectRaw(raw, in.offer), RDMA_CM_EVENT_ESTABLISHED);
     std::memcpy(raw.arena.data(), &one.head, sizeof(one.head));
     EXPECT_TRUE(raw.Do(in.offer, IBV_WR_SEND, IBV_SEND_SOLICITED));
     if (one.good) {
@@ -358,7 +358,7 @@ TEST_F(VerbsChannelTest, FloodsWithoutCreditsEndTheFloodersChannelsAlone) {
       handled_ = 0;
       LetInToWrite in = ChannelOffer();
       RawQueuePair raw;
-      ASSERT_EQ(raw.Connect(in.offer), RDMA_CM_EVENT_ESTABLISHED);
+      ASSERT_EQ(ConnectRaw(raw, in.offer), RDMA_CM_EVENT_ESTABLISHED);
       VerbsPacket head{48, 0, 1, 0, 0};
       bool sent = true;
       for (; sent && head.number < 4 * kVerbsServerReceives; ++head.number) {
@@ -391,7 +391,7 @@ TEST_F(VerbsChannelTest, ManyFloodersDelayHonestClientsAndNoMore) {
   for (int i = 0; i < 6; ++i) {
     ins.push_back(ChannelOffer());
     raws.push_back(std::make_unique<RawQueuePair>());
-    ASSERT_EQ(raws.back()->Connect(ins.back().offer), RDMA_CM_EVENT_ESTABLISHED);
+    ASSERT_EQ(ConnectRaw(*raws.back(), ins.back().offer), RDMA_CM_EVENT_ESTABLISHED);
   }
   Flood(honest, std::string(500, 'm'));
   for (uint64_t number = 0; number < 2 * kVerbsServerReceives; ++number) {
@@ -420,7 +420,7 @@ TEST_F(VerbsChannelTest, ManyFloodersDelayHonestClientsAndNoMore) {
 TEST_F(VerbsChannelTest, ABusyServerTakesNoClientForSlow) {
   LetInToWrite in = ChannelOffer();
   RawQueuePair raw;
-  ASSERT_EQ(raw.Connect(in.offer), RDMA_CM_EVENT_ESTABLISHED);
+  ASSERT_EQ(ConnectRaw(raw, in.offer), RDMA_CM_EVENT_ESTABLISHED);
   raw.PostReceive();  // of the answer
   const VerbsPacket begin{kVerbsPayloadBytes, 0, 0, 0, 0}, end{48, 0, 1, 0, 0};
   std::memcpy(raw.arena.data(), &begin, sizeof(begin));
@@ -445,9 +445,9 @@ TEST_F(VerbsChannelTest, AChannelReadsAndWritesNoMemory) {
   for (const ibv_wr_opcode opcode : {IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE}) {
     LetInToWrite in = ChannelOffer();
     RawQueuePair raw;
-    ASSERT_EQ(raw.Connect(in.offer), RDMA_CM_EVENT_ESTABLISHED);
+    ASSERT_EQ(ConnectRaw(raw, in.offer), RDMA_CM_EVENT_ESTABLISHED);
     RawQueuePair again;
-    EXPECT_EQ(again.Connect(in.offer), RDMA_CM_EVENT_REJECTED);
+    EXPECT_EQ(ConnectRaw(again, in.offer), RDMA_CM_EVENT_REJECTED);
     raw.arena.assign(raw.arena.size(), '!');
     const bool done = raw.Do(reader, opcode);
     if (opcode == IBV_WR_RDMA_READ) {

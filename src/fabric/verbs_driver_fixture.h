@@ -11,11 +11,14 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
@@ -283,11 +286,21 @@ class VerbsDriverTest : public testing::Test {
   }
   // Turns the loop, which is the server's as well, until all these bytes have come.
   bool Receive(const Descriptor& tcp, std::span<char> bytes) {
-    return Until([&] {
+    const MonotonicTime end = ReadMonotonicClock() + Duration::Seconds(30);
+    while (!bytes.empty() && ReadMonotonicClock() < end) {
+      loop_.RunFor(Duration::Millis(1));
       const ssize_t n = recv(tcp.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
       if (n > 0) bytes = bytes.subspan(static_cast<size_t>(n));
-      return bytes.empty();
-    });
+    }
+    return bytes.empty();
+  }
+  // As RawQueuePair::Connect. Turns the loop meanwhile, which lets a channel's queue pair in.
+  rdma_cm_event_type ConnectRaw(RawQueuePair& raw, const VerbsOffer& offer) {
+    auto connected = std::async(std::launch::async, [&] { return raw.Connect(offer); });
+    while (connected.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
+      loop_.RunFor(Duration::Millis(1));
+    }
+    return connected.get();
   }
   // Turns the loop until the server hung up.
   bool HungUp(const Descriptor& tcp) {
