@@ -72,7 +72,12 @@ struct ConsumerAgent::OpenedFile {
   std::vector<cache::Client::ValueRead> metadata_reads;
   cache::Values metadata;         // that were read last
   std::vector<uint64_t> watches;  // while the doorbell is set: of each of the keys, or kNoWatch
-  int64_t ahead_round[stream::kParts] = {0, 0};  // of the last fetch that read ahead
+  // Of the fetch under way, of each part, if it reads ahead: up to where, and in which round.
+  struct Ahead {
+    int64_t to = 0;  // 0: it does not
+    int64_t round = 0;
+  };
+  Ahead ahead[stream::kParts];
   // What is counted if the fetch under way, of each part, is answered by the primary layer.
   int64_t Counters::*fallback[stream::kParts] = {};
 
@@ -406,28 +411,28 @@ bool ConsumerAgent::Fetch(Part part) {
   Source& source = *file.sources[fetch->source];
   file.fallback[static_cast<int>(part)] =
       fetch->distrusted ? &Counters::fallback_corrupt : source.fallback();
-  const int64_t ahead_to = fetch->request.ahead ? fetch->request.to : 0;
+  OpenedFile::Ahead& ahead = file.ahead[static_cast<int>(part)];
+  ahead = {};
   if (fetch->request.ahead) {
-    file.ahead_round[static_cast<int>(part)] = file.lengths.ahead_round();
+    ahead = {fetch->request.to, file.lengths.ahead_round()};
   } else {
     file.lengths.OnKnownAsked(now);
   }
-  const auto result =
-      source.Read(part, std::move(fetch->request),
-                  file.scope().Bind([this, part, ahead_to](const stream::RangeResult& late) {
-                    OnFetched(part, late, ahead_to);
-                    DoWork();
-                  }));
-  return result && OnFetched(part, *result, ahead_to);
+  const auto result = source.Read(part, std::move(fetch->request),
+                                  file.scope().Bind([this, part](const stream::RangeResult& late) {
+                                    OnFetched(part, late);
+                                    DoWork();
+                                  }));
+  return result && OnFetched(part, *result);
 }
 
-bool ConsumerAgent::OnFetched(Part part, const stream::RangeResult& result, int64_t ahead_to) {
+bool ConsumerAgent::OnFetched(Part part, const stream::RangeResult& result) {
   if (result.primary_reads > 0) ++(counters_.*file_->fallback[static_cast<int>(part)]);
   const MonotonicTime now = ports_.loop->Now();
   const bool progress = tail_.OnFetched(now, part, result);
-  if (ahead_to > 0) {
-    file_->lengths.OnAhead(now, file_->ahead_round[static_cast<int>(part)], part,
-                           progress ? result.end : 0, result.end >= ahead_to, tail_.ready());
+  if (const OpenedFile::Ahead ahead = file_->ahead[static_cast<int>(part)]; ahead.to > 0) {
+    file_->lengths.OnAhead(now, ahead.round, part, progress ? result.end : 0,
+                           result.end >= ahead.to, tail_.ready());
   }
   if (progress) {
     file_->lengths.OnProgress(now);

@@ -124,8 +124,7 @@ class ConsumerAgent {
   // Bytes and messages.
   void Advance();
   bool Fetch(stream::Part part);
-  // `ahead_to`: where what was asked for ahead ended; 0: nothing was.
-  bool OnFetched(stream::Part part, const stream::RangeResult& result, int64_t ahead_to);
+  bool OnFetched(stream::Part part, const stream::RangeResult& result);
   void LogLengths(stream::Part part);
   // False if there is nothing more to do with this file now: another one was opened, or failure.
   bool RollOver();
