@@ -22,12 +22,13 @@ const Logger kLog("fabric");
 constexpr size_t kReceiveBytes = 64 << 10;
 // Notifications, pongs and the welcome that wait for a reader which does not take them.
 constexpr size_t kControlBytesMax = 256 << 10;
-// Answer bytes for one connection before others get their turn: about 50 us of the engine.
-constexpr size_t kTurnBytesMax = 128 << 10;
-// Bytes that the kernel keeps for a connection beyond what is under way to the reader. Without the
-// bound who takes nothing could have it keep megabytes, and filling and freeing them takes the
-// engine's time.
-constexpr int kUnsentBytesMax = 128 << 10;
+// Answer bytes for one connection before others get their turn: some 150 us of the engine. What a
+// consumer that is behind asks of one server fits, so that it need not be woken for each part.
+constexpr size_t kTurnBytesMax = 512 << 10;
+// Bytes that the kernel keeps for a connection beyond what is under way to the reader: a turn.
+// Without the bound who takes nothing could have it keep megabytes, and filling and freeing them
+// takes the engine's time.
+constexpr int kUnsentBytesMax = kTurnBytesMax;
 constexpr size_t kPartsPerSend = 1024;  // IOV_MAX
 constexpr uint64_t kFramePayloadMax = 1 << 20;
 
