@@ -1,8 +1,10 @@
 #include "tailcast/fabric/tcp_connection.h"
 
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -387,9 +389,8 @@ void TcpDoor::Connection::TakeTurn() {
     }
   }
   if ((blocked && !wants_out_) || (wants_out_ && turn_bytes > 0)) {
-    // Nothing is read of who does not take: what he does take shows that he is there.
-    heard_ = taken_ = door_->reactor_->Now();
-    if (frame_since_ != MonotonicTime::Max()) frame_since_ = heard_;
+    kept_ = 0;
+    OnTaken();
     door_->LookAfter();
   }
   if (!blocked) taken_ = MonotonicTime::Max();
@@ -404,6 +405,18 @@ void TcpDoor::Connection::TakeTurn() {
     in_line_ = true;
     door_->StandInLine(this);
   }
+}
+
+// Nothing is read of who does not take: what he does take shows that he is there.
+void TcpDoor::Connection::OnTaken() {
+  heard_ = taken_ = door_->reactor_->Now();
+  if (frame_since_ != MonotonicTime::Max()) frame_since_ = heard_;
+}
+
+void TcpDoor::Connection::LookWhatIsTaken() {
+  int kept = 0;
+  if (!wants_out_ || ioctl(fd_.get(), SIOCOUTQ, &kept) != 0) return;
+  if (kept < std::exchange(kept_, kept)) OnTaken();
 }
 
 bool TcpDoor::Connection::NextFrame() {

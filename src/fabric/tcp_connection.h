@@ -32,6 +32,9 @@ class TcpDoor::Connection final : public Reactor::Handler {
   MonotonicTime stuck_since() const {
     return std::min({silent() ? MonotonicTime::Max() : heard_, frame_since_, taken_});
   }
+  // From time to time while answers wait: has the reader taken any of what the kernel keeps for it?
+  // The socket says so itself only when half of that is gone.
+  void LookWhatIsTaken();
   const std::string& peer() const { return peer_; }
   int fd() const { return fd_.get(); }
   // It reads by verbs, and says nothing for as long as it likes.
@@ -62,6 +65,8 @@ class TcpDoor::Connection final : public Reactor::Handler {
   ReadStatus Check(const ScanPlan& plan, bool stopped) const;
   // Makes the frame that goes out next. False: there is none.
   bool NextFrame();
+  // The reader is there: it took some of what waits for it.
+  void OnTaken();
   // As sendmsg.
   ssize_t SendParts(size_t bytes_max);
   // Each makes the frame that goes out next of those that have waited longest.
@@ -77,6 +82,7 @@ class TcpDoor::Connection final : public Reactor::Handler {
   MonotonicTime frame_since_ = MonotonicTime::Max();  // Max: no frame has begun
   MonotonicTime taken_ = MonotonicTime::Max();        // Max: nothing waits
   bool wants_out_ = false;
+  int kept_ = 0;  // bytes that the kernel kept at the last look since it took some. 0: no look yet
   bool in_line_ = false;  // for its next turn, see TcpDoor::StandInLine
   std::vector<Generation> generations_;
   uint64_t verbs_ticket_ = 0;  // of its queue pair, see VerbsOffers

@@ -111,6 +111,7 @@ void TcpDoor::OnTick() {
   std::vector<int> silent;
   bool more = false;  // that may get stuck
   for (const auto& [fd, connection] : connections_) {
+    connection->LookWhatIsTaken();
     const MonotonicTime since = connection->stuck_since();
     if (since < limit) {
       silent.push_back(fd);
