@@ -24,13 +24,12 @@ const Logger kLog("fabric");
 constexpr size_t kReceiveBytes = 64 << 10;
 // Notifications, pongs and the welcome that wait for a reader which does not take them.
 constexpr size_t kControlBytesMax = 256 << 10;
-// Answer bytes for one connection before others get their turn: some 150 us of the engine. What a
-// consumer that is behind asks of one server fits, so that it need not be woken for each part.
-constexpr size_t kTurnBytesMax = 512 << 10;
 // Bytes that the kernel keeps for a connection beyond what is under way to the reader: a turn.
 // Without the bound who takes nothing could have it keep megabytes, and filling and freeing them
 // takes the engine's time.
-constexpr int kUnsentBytesMax = kTurnBytesMax;
+constexpr int kUnsentBytesMax = kTcpTurnBytesMax;
+// Whoever takes less of it in peer_timeout takes nothing.
+constexpr int kTakenBytesMin = 16 << 10;
 constexpr size_t kPartsPerSend = 1024;  // IOV_MAX
 constexpr uint64_t kFramePayloadMax = 1 << 20;
 
@@ -368,9 +367,9 @@ void TcpDoor::Connection::TakeTurn() {
   in_line_ = false;
   size_t turn_bytes = 0;
   bool blocked = false;
-  while (!blocked && turn_bytes < kTurnBytesMax) {
+  while (!blocked && turn_bytes < kTcpTurnBytesMax) {
     if (part_ == parts_.size() && !NextFrame()) break;
-    const ssize_t n = SendParts(kTurnBytesMax - turn_bytes);
+    const ssize_t n = SendParts(kTcpTurnBytesMax - turn_bytes);
     if (n < 0) {
       if (errno == EINTR) continue;
       if (errno != EAGAIN) {
@@ -389,7 +388,7 @@ void TcpDoor::Connection::TakeTurn() {
     }
   }
   if ((blocked && !wants_out_) || (wants_out_ && turn_bytes > 0)) {
-    kept_ = 0;
+    kept_ = KeptByKernel();
     OnTaken();
     door_->LookAfter();
   }
@@ -413,10 +412,17 @@ void TcpDoor::Connection::OnTaken() {
   if (frame_since_ != MonotonicTime::Max()) frame_since_ = heard_;
 }
 
+int TcpDoor::Connection::KeptByKernel() const {
+  int bytes = 0;
+  return ioctl(fd_.get(), SIOCOUTQ, &bytes) == 0 ? bytes : kept_;
+}
+
 void TcpDoor::Connection::LookWhatIsTaken() {
-  int kept = 0;
-  if (!wants_out_ || ioctl(fd_.get(), SIOCOUTQ, &kept) != 0) return;
-  if (kept < std::exchange(kept_, kept)) OnTaken();
+  if (!wants_out_) return;
+  const int kept = KeptByKernel();
+  if (kept_ - kept < kTakenBytesMin) return;
+  kept_ = kept;
+  OnTaken();
 }
 
 bool TcpDoor::Connection::NextFrame() {

@@ -32,8 +32,9 @@ class TcpDoor::Connection final : public Reactor::Handler {
   MonotonicTime stuck_since() const {
     return std::min({silent() ? MonotonicTime::Max() : heard_, frame_since_, taken_});
   }
-  // From time to time while answers wait: has the reader taken any of what the kernel keeps for it?
-  // The socket says so itself only when half of that is gone.
+  // From time to time while answers wait: has the reader taken some of what the kernel keeps for
+  // it, as far as its own kernel has said? The socket says so itself only when half of that is
+  // gone.
   void LookWhatIsTaken();
   const std::string& peer() const { return peer_; }
   int fd() const { return fd_.get(); }
@@ -67,6 +68,8 @@ class TcpDoor::Connection final : public Reactor::Handler {
   bool NextFrame();
   // The reader is there: it took some of what waits for it.
   void OnTaken();
+  // Bytes that the reader's kernel has not acknowledged.
+  int KeptByKernel() const;
   // As sendmsg.
   ssize_t SendParts(size_t bytes_max);
   // Each makes the frame that goes out next of those that have waited longest.
@@ -82,7 +85,7 @@ class TcpDoor::Connection final : public Reactor::Handler {
   MonotonicTime frame_since_ = MonotonicTime::Max();  // Max: no frame has begun
   MonotonicTime taken_ = MonotonicTime::Max();        // Max: nothing waits
   bool wants_out_ = false;
-  int kept_ = 0;  // bytes that the kernel kept at the last look since it took some. 0: no look yet
+  int kept_ = 0;  // while wants_out_: bytes that the kernel kept when the reader last took some
   bool in_line_ = false;  // for its next turn, see TcpDoor::StandInLine
   std::vector<Generation> generations_;
   uint64_t verbs_ticket_ = 0;  // of its queue pair, see VerbsOffers

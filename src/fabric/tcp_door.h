@@ -75,8 +75,9 @@ class TcpDoor final : public Door {
   }
   void DeliverNotifications();
   // A connection that has had its turn and has more to send. Whoever stands in line gets a turn
-  // after the other, and between two of them the engine looks at everybody else: so those who ask
-  // for much make those who ask for little wait for one turn, however many they are.
+  // after the other, and between two of them the engine looks at everybody else: so those in line
+  // make who asks for little wait for one turn, however many they are. First turns are given as
+  // requests, or room for more, are seen: to as many as one look of the reactor finds.
   void StandInLine(Connection* connection);
   void NextInLine();
   uint32_t LoadWord(const WordKey& key) const;
