@@ -32,10 +32,6 @@ class TcpDoor::Connection final : public Reactor::Handler {
   MonotonicTime stuck_since() const {
     return std::min({silent() ? MonotonicTime::Max() : heard_, frame_since_, taken_});
   }
-  // From time to time while answers wait: has the reader taken some of what the kernel keeps for
-  // it, as far as its own kernel has said? The socket says so itself only when half of that is
-  // gone.
-  void LookWhatIsTaken();
   const std::string& peer() const { return peer_; }
   int fd() const { return fd_.get(); }
   // It reads by verbs, and says nothing for as long as it likes.
@@ -45,7 +41,8 @@ class TcpDoor::Connection final : public Reactor::Handler {
   void QueueNotification(uint64_t id, WatchOutcome outcome);
   // Sends what can be sent now; the rest when it is this connection's turn. May destroy this.
   void Send();
-  void TakeTurn();
+  // Of who stands in line (TcpDoor::StandInLine). May destroy this.
+  void TakeNextTurn();
 
  private:
   struct Watch {
@@ -66,10 +63,8 @@ class TcpDoor::Connection final : public Reactor::Handler {
   ReadStatus Check(const ScanPlan& plan, bool stopped) const;
   // Makes the frame that goes out next. False: there is none.
   bool NextFrame();
-  // The reader is there: it took some of what waits for it.
-  void OnTaken();
-  // Bytes that the reader's kernel has not acknowledged.
-  int KeptByKernel() const;
+  // Of what waits, sends as much as the socket takes, or as much as others can wait for.
+  void TakeTurn(size_t bytes_max);
   // As sendmsg.
   ssize_t SendParts(size_t bytes_max);
   // Each makes the frame that goes out next of those that have waited longest.
@@ -85,7 +80,6 @@ class TcpDoor::Connection final : public Reactor::Handler {
   MonotonicTime frame_since_ = MonotonicTime::Max();  // Max: no frame has begun
   MonotonicTime taken_ = MonotonicTime::Max();        // Max: nothing waits
   bool wants_out_ = false;
-  int kept_ = 0;  // while wants_out_: bytes that the kernel kept when the reader last took some
   bool in_line_ = false;  // for its next turn, see TcpDoor::StandInLine
   std::vector<Generation> generations_;
   uint64_t verbs_ticket_ = 0;  // of its queue pair, see VerbsOffers

@@ -111,7 +111,6 @@ void TcpDoor::OnTick() {
   std::vector<int> silent;
   bool more = false;  // that may get stuck
   for (const auto& [fd, connection] : connections_) {
-    connection->LookWhatIsTaken();
     const MonotonicTime since = connection->stuck_since();
     if (since < limit) {
       silent.push_back(fd);
@@ -139,7 +138,7 @@ void TcpDoor::NextInLine() {
   if (line_.empty()) return;
   Connection* const next = line_.front();
   line_.pop_front();
-  next->TakeTurn();  // may stand in line again, or be gone
+  next->TakeNextTurn();  // may stand in line again, or be gone
   if (line_.empty() || std::exchange(line_moves_, true)) return;
   reactor_->Post(scope_.Bind([this] { NextInLine(); }));
 }

@@ -22,10 +22,6 @@ inline constexpr uint64_t kTcpMagic = 0x5043544241464354;  // "TCFABTCP" in memo
 inline constexpr uint16_t kTcpBatchMax = 128;
 // Most scans in one kScanAndRead frame, and most answers in one kScanned frame.
 inline constexpr uint16_t kTcpScansMax = 64;
-// Answer bytes for one connection before others get their turn: some 150 us of the server's engine.
-// What a consumer that is behind asks of one server fits, so that it need not be woken for each
-// part.
-inline constexpr size_t kTcpTurnBytesMax = 512 << 10;
 
 enum class TcpOp : uint8_t {
   // Reader to server.

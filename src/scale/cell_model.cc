@@ -14,7 +14,7 @@ namespace {
 constexpr int kCopies = static_cast<int>(cache::kReplicasPerKey);
 // A complete answer to a read of lengths is that of two (cache/README.md).
 constexpr int kAnswers = 2;
-// What a connection sends before others get their turn: kTcpTurnBytesMax of fabric/tcp_wire.h.
+// What a connection sends before others get their turn: kTurnBytesMax of fabric/tcp_connection.cc.
 constexpr double kTurnBytes = 512 << 10;
 constexpr int kSampledKeys = 20'000;
 
