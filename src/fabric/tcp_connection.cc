@@ -360,13 +360,11 @@ void TcpDoor::Connection::FinishFrame(TcpOp op, size_t count) {
 }
 
 void TcpDoor::Connection::Send() {
-  if (!in_line_) TakeTurn(kFirstTurnBytesMax);
+  if (!in_line_) TakeTurn();
 }
 
-void TcpDoor::Connection::TakeNextTurn() { TakeTurn(kTurnBytesMax); }
-
-void TcpDoor::Connection::TakeTurn(size_t bytes_max) {
-  in_line_ = false;
+void TcpDoor::Connection::TakeTurn() {
+  const size_t bytes_max = std::exchange(in_line_, false) ? kTurnBytesMax : kFirstTurnBytesMax;
   size_t turn_bytes = 0;
   bool blocked = false;
   while (!blocked && turn_bytes < bytes_max) {

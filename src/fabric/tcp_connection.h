@@ -41,8 +41,9 @@ class TcpDoor::Connection final : public Reactor::Handler {
   void QueueNotification(uint64_t id, WatchOutcome outcome);
   // Sends what can be sent now; the rest when it is this connection's turn. May destroy this.
   void Send();
-  // Of who stands in line (TcpDoor::StandInLine). May destroy this.
-  void TakeNextTurn();
+  // Of what waits, sends as much as the socket takes, or as much as others can wait for: more if it
+  // stood in line for it (TcpDoor::StandInLine). May destroy this.
+  void TakeTurn();
 
  private:
   struct Watch {
@@ -63,8 +64,6 @@ class TcpDoor::Connection final : public Reactor::Handler {
   ReadStatus Check(const ScanPlan& plan, bool stopped) const;
   // Makes the frame that goes out next. False: there is none.
   bool NextFrame();
-  // Of what waits, sends as much as the socket takes, or as much as others can wait for.
-  void TakeTurn(size_t bytes_max);
   // As sendmsg.
   ssize_t SendParts(size_t bytes_max);
   // Each makes the frame that goes out next of those that have waited longest.

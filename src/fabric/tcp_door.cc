@@ -138,7 +138,7 @@ void TcpDoor::NextInLine() {
   if (line_.empty()) return;
   Connection* const next = line_.front();
   line_.pop_front();
-  next->TakeNextTurn();  // may stand in line again, or be gone
+  next->TakeTurn();  // may stand in line again, or be gone
   if (line_.empty() || std::exchange(line_moves_, true)) return;
   reactor_->Post(scope_.Bind([this] { NextInLine(); }));
 }
