@@ -28,7 +28,7 @@ FAULT_POINT(kDeliverOverHole, "consumer.deliver_over_hole",
 constexpr int64_t kIndexWindowBytes = 64 << 10;
 // Of data: what a fetch asks for becomes half when the cache is late, but not less than this, where
 // a late cache is left for the primary layer; and a sixteenth more with each one that is not late.
-constexpr int64_t kWindowMin = 128 << 10;
+constexpr int64_t kWindowMin = 512 << 10;
 constexpr int64_t kWindowGrows = 16;
 constexpr Duration kRetryMin = Duration::Millis(2);
 // Who has not read ahead for longer begins with a chunk.

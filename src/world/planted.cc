@@ -12,7 +12,7 @@ const std::vector<PlantedBug>& PlantedBugs() {
       {"cell.last_snapshot_but_one", 3},
       {"cell.nobody_told", 18},
       {"cell.old_version", 1},
-      {"consumer.begin_at_floor", 603},
+      {"consumer.begin_at_floor", 27},
       {"consumer.deliver_over_hole", 2},
       {"consumer.jump_deleted", 146},
       {"consumer.keep_views_unpinned", 1},
