@@ -26,10 +26,12 @@ FAULT_POINT(kDeliverOverHole, "consumer.deliver_over_hole",
             "payload bytes that the cache lacks are not read, but given");
 
 constexpr int64_t kIndexWindowBytes = 64 << 10;
-// Of data: what a fetch asks for becomes half when the cache is late, but not less than this, where
-// a late cache is left for the primary layer; and a sixteenth more with each one that is not late.
+// Of data: the window becomes half when the cache is late, but not less than this, as few bytes
+// cost nearly what many do; and a sixteenth more with each fetch that is not late.
 constexpr int64_t kWindowMin = 512 << 10;
 constexpr int64_t kWindowGrows = 16;
+// After so many late fetches of data in a row what is late again is left for the primary layer.
+constexpr int kLateInRowMax = 3;
 constexpr Duration kRetryMin = Duration::Millis(2);
 // Who has not read ahead for longer begins with a chunk.
 constexpr Duration kRateSpan = Duration::Seconds(1);
@@ -75,8 +77,6 @@ void TailCore::SetChunkSize(int64_t chunk_size) {
     state.fetch = FetchState::kNone;
   }
 }
-
-int64_t TailCore::WindowMin() const { return std::min(kWindowMin, options_.window_bytes); }
 
 int64_t TailCore::SealOf(Part part) const { return seal_ ? seal_->length[Index(part)] : INT64_MAX; }
 
@@ -156,7 +156,7 @@ std::optional<TailCore::Fetch> TailCore::NextFetch(MonotonicTime now, Part part,
   request.room = std::min(request.room, std::max(to, std::min(SealOf(part), to + chunk_size_)) -
                                             buffer.ChunkStart(end));
   request.ahead = ahead;
-  request.late_is_short = part == Part::kIndex || window_ > WindowMin();
+  request.late_is_short = part == Part::kIndex || late_in_row_ < kLateInRowMax;
   if (fetch.distrusted) state.asked_again.set(fetch.source);
   state.fetch = FetchState::kUnderWay;
   state.asked_from = end;
@@ -178,8 +178,12 @@ bool TailCore::OnFetched(MonotonicTime now, Part part, const stream::RangeResult
   if (part == Part::kData) {
     rate_.Spend(result.cache_bytes + result.primary_bytes);
     if (result.late_chunks > 0) {
-      window_ = std::max(window_ / 2, WindowMin());
-    } else if (!state.ahead || result.end >= state.wanted) {
+      ++late_in_row_;
+      window_ = std::min(std::max(window_ / 2, kWindowMin), options_.window_bytes);
+    } else {
+      late_in_row_ = 0;
+    }
+    if (late_in_row_ == 0 && (!state.ahead || result.end >= state.wanted)) {
       window_ = std::min(window_ + window_ / kWindowGrows, options_.window_bytes);
     }
   }

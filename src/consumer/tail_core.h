@@ -142,7 +142,6 @@ class TailCore {
   const PartState& data() const { return parts_[0]; }
   const PartState& index() const { return parts_[1]; }
   int64_t SealOf(stream::Part part) const;
-  int64_t WindowMin() const;
   int64_t AheadBytes(MonotonicTime now, const PartState& state) const;
   // The fetch under way, whose answer was not late, brought what there was, up to `end`.
   void OnAhead(PartState& state, int64_t end);
@@ -160,7 +159,8 @@ class TailCore {
   Counters& counters_;
   const stream::ShardId shard_;
   RateLimiter rate_;
-  int64_t window_;  // data bytes that a fetch asks for at most, now
+  int64_t window_;       // data bytes that a fetch asks for at most, now
+  int late_in_row_ = 0;  // fetches of data, with something late
   PartState parts_[stream::kParts];
   stream::Stem stem_;
   int64_t chunk_size_ = 1;

@@ -479,10 +479,12 @@ TEST_F(TailTest, ACacheThatIsLateIsAskedForLessAtATime) {
   // What a message's beginning that was read already takes of a window.
   constexpr int64_t kMessage = 5000;
   EXPECT_EQ(asked(true), 1 << 20);
+  EXPECT_NEAR(asked(true), 1 << 19, kMessage);
+  EXPECT_NEAR(asked(true), 1 << 19, kMessage) << "not less: few bytes cost what many do";
   EXPECT_TRUE(short_if_late_);
   EXPECT_NEAR(asked(true), 1 << 19, kMessage);
-  EXPECT_FALSE(short_if_late_) << "half of it, and late: the primary layer is asked";
-  EXPECT_NEAR(asked(false), 1 << 19, kMessage) << "not less: what a fetch costs is for few bytes";
+  EXPECT_FALSE(short_if_late_) << "late three times in a row: the primary layer is asked";
+  EXPECT_NEAR(asked(false), 1 << 19, kMessage) << "a message has to fit";
   EXPECT_NEAR(asked(false), (1 << 19) * 17 / 16, kMessage);
   EXPECT_TRUE(short_if_late_);
   for (int i = 0; i < 40; ++i) asked(false);
