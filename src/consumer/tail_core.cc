@@ -182,9 +182,9 @@ bool TailCore::OnFetched(MonotonicTime now, Part part, const stream::RangeResult
       window_ = std::min(std::max(window_ / 2, kWindowMin), options_.window_bytes);
     } else {
       late_in_row_ = 0;
-    }
-    if (late_in_row_ == 0 && (!state.ahead || result.end >= state.wanted)) {
-      window_ = std::min(window_ + window_ / kWindowGrows, options_.window_bytes);
+      if (!state.ahead || result.end >= state.wanted) {
+        window_ = std::min(window_ + window_ / kWindowGrows, options_.window_bytes);
+      }
     }
   }
   // The fetch went on from bytes that were dropped meanwhile.
