@@ -11,6 +11,7 @@
 #include "tailcast/base/crc32c.h"
 #include "tailcast/base/scope.h"
 #include "tailcast/cache/memory_cache.h"
+#include "tailcast/cache/quorum_options.h"
 #include "tailcast/cache/test_loop.h"
 #include "tailcast/consumer/consumer_agent.h"
 #include "tailcast/stream/chunk_key.h"
@@ -157,6 +158,11 @@ class ConsumerAgentTest : public ::testing::Test {
 };
 
 // The size polls of the file before are answered after the roll-over and after the consumer's end.
+// What is late would be asked elsewhere, as what has failed.
+TEST(AgentOptionsTest, ACacheIsLateBeforeTheFabricGivesAReadUp) {
+  EXPECT_LT(AgentOptions().cache_timeout, cache::kReadDeadlineMax);
+}
+
 TEST_F(ConsumerAgentTest, ASizePollThatOutlivesItsFileAndTheAgentFindsNobody) {
   loop_.RunFor(Duration::Millis(50));
   ASSERT_GE(store_.held(), 2u) << "sizes of both parts were asked for";
