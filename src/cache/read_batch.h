@@ -101,6 +101,7 @@ class ReadBatch {
   std::vector<Overflowed> overflowed_;  // in this turn; asked for at its end
   Task ended_;
   Timer hedge_, deadline_;
+  MonotonicTime deadline_at_;
   Duration hedge_after_;
   Scope asks_;
 };

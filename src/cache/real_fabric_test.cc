@@ -1,8 +1,12 @@
 // The client over the real fabric drivers, with servers that change their memory at the same time
 // in other threads: what is torn here is torn by the machine.
+#include <poll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -16,6 +20,7 @@
 #include "tailcast/base/scope.h"
 #include "tailcast/cache/quorum_client.h"
 #include "tailcast/cache/test_cell.h"
+#include "tailcast/fabric/raw_sockets.h"
 
 namespace tailcast::cache {
 namespace {
@@ -52,11 +57,10 @@ INSTANTIATE_TEST_SUITE_P(Driver, RealFabricTest, testing::ValuesIn(Drivers()),
 
 // A client on a loop of the test's thread.
 struct Reader {
-  explicit Reader(const RingConfig& config)
+  explicit Reader(const RingConfig& config, const QuorumClientOptions& options = {})
       : fabric(fabric::MakeConnector(&loop)),
         rpc(rpc::MakeGrpcConnector(loop)),
-        client(std::make_unique<QuorumClient>(&loop, fabric.get(), rpc.get(), QuorumClientOptions{},
-                                              config)) {}
+        client(std::make_unique<QuorumClient>(&loop, fabric.get(), rpc.get(), options, config)) {}
   ~Reader() { client.reset(); }
   bool Until(const std::function<bool()>& done) {
     return loop.RunUntil(done, loop.Now() + Duration::Seconds(30));
@@ -206,6 +210,88 @@ TEST_P(RealFabricTest, DoorbellsNotifyOfEveryChangeThatIsWaitedFor) {
   EXPECT_EQ(refused, 0u);
   EXPECT_EQ(timeouts, 0u);
   EXPECT_GT(notifications, 0u);
+}
+
+// Between a client and the tcp door of a server, for one connection: passes on what both say, until
+// the server is made silent.
+class Relay {
+ public:
+  // `address`: the door's, "tcp:127.0.0.1:port#id".
+  explicit Relay(const std::string& address)
+      : listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in any = fabric::Loopback(0);
+    socklen_t length = sizeof any;
+    TAILCAST_CHECK(bind(listener_.get(), reinterpret_cast<sockaddr*>(&any), length) == 0);
+    TAILCAST_CHECK(getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&any), &length) == 0);
+    TAILCAST_CHECK(listen(listener_.get(), 1) == 0);
+    const size_t id = address.find('#'), port = address.rfind(':', id) + 1;
+    address_ = address.substr(0, port) + std::to_string(ntohs(any.sin_port)) + address.substr(id);
+    const auto server = static_cast<uint16_t>(std::stoi(address.substr(port, id - port)));
+    thread_ = std::thread([this, server] { Run(server); });
+  }
+  // The client's end of the connection is closed by now.
+  ~Relay() { thread_.join(); }
+  const std::string& address() const { return address_; }
+  void Silence() { silent_ = true; }
+
+ private:
+  void Run(uint16_t port) {
+    const fabric::Socket client(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    const fabric::Socket server(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    TAILCAST_CHECK(fabric::Connected(server, fabric::Loopback(port)));
+    std::array<pollfd, 2> ends = {pollfd{client.get(), POLLIN, 0}, pollfd{server.get(), POLLIN, 0}};
+    std::array<char, 65536> bytes;
+    for (;;) {
+      TAILCAST_CHECK(poll(ends.data(), ends.size(), -1) > 0);
+      for (size_t i = 0; i < ends.size(); ++i) {
+        if (ends[i].revents == 0) continue;
+        const ssize_t n = recv(ends[i].fd, bytes.data(), bytes.size(), 0);
+        if (n <= 0) return;
+        if (i == 1 && silent_) continue;
+        (i == 0 ? server : client).Send({bytes.data(), static_cast<size_t>(n)});
+      }
+    }
+  }
+
+  const fabric::Socket listener_;
+  std::string address_;
+  std::atomic<bool> silent_ = false;
+  std::thread thread_;
+};
+
+// Who comes back late finds its reads given up by the fabric and its time over, in any order: its
+// servers are late, they have not failed, so no other ones are asked.
+TEST(SilentServersTest, AThreadThatRanLateFindsItsReadsLateAndAsksNobodyElse) {
+  ASSERT_TRUE(kQuiet);
+  const Scope scope;
+  TestCell cell(3, 16 << 20, "tcp");
+  RingConfig config = cell.config();
+  std::vector<std::unique_ptr<Relay>> relays;
+  for (auto& replica : config.replicas) {
+    relays.push_back(std::make_unique<Relay>(replica.fabric_addresses.at(0)));
+    replica.fabric_addresses = {relays.back()->address()};
+  }
+  Reader reader(config, {.hedge_delay = Duration::Seconds(10)});
+  ASSERT_TRUE(reader.Until([&] { return reader.client->ready_replicas() == 3; }));
+  for (auto& relay : relays) relay->Silence();
+  constexpr size_t kReads = 4;
+  std::array<std::array<char, 4096>, kReads> buffers;
+  std::array<ChunkRead, kReads> reads;
+  size_t ended = 0;
+  for (size_t i = 0; i < kReads; ++i) {
+    reads[i] = {KeyOf(i), 0, 1, 4096, buffers[i].data()};
+    reader.client->ReadChunks(std::span(&reads[i], 1), ReadMode::kRelaxed, kReadDeadlineMax,
+                              scope.Bind([&] { ++ended; }));
+    reader.loop.RunFor(Duration::Millis(10));  // the next one's time ends after this one's
+  }
+  // The loop's thread does not run until the time of all is over.
+  std::this_thread::sleep_for(std::chrono::microseconds(kReadDeadlineMax.micros()));
+  ASSERT_TRUE(reader.Until([&] { return ended == kReads; }));
+  for (const ChunkRead& read : reads) EXPECT_TRUE(read.late);
+  const ClientCounters& counters = reader.client->counters();
+  EXPECT_EQ(counters.read_deadline, kReads);
+  EXPECT_GE(counters.read_timeout, kReads - 1);  // the fabric was first
+  EXPECT_EQ(counters.widened_reads, 0u);
 }
 
 }  // namespace

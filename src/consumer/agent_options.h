@@ -41,9 +41,8 @@ struct AgentOptions {
   // producer.
   Duration stuck_after = Duration::Seconds(5);
   // On a full machine answers of a large crowd take 250 ms; what is given up as late is paid for,
-  // and asked for again. Less than the fabric gives each read (cache::kReadDeadlineMax): who is
-  // late is not asked elsewhere as one who failed.
-  Duration cache_timeout = Duration::Millis(350);
+  // and asked for again. As long as a cache lets a read take (cache::kReadDeadlineMax).
+  Duration cache_timeout = Duration::Millis(400);
 };
 
 }  // namespace tailcast::consumer

@@ -396,11 +396,11 @@ TEST_F(ReadingAheadTest, ARoundThatIsNotAnsweredHoldsUpLengthsNoLongerThanAReadM
   EXPECT_FALSE(At(5).read_metadata);
   EXPECT_FALSE(At(200).read_metadata) << "as long as it may take";
   EXPECT_EQ(core_->NextWork(), Ms(5) + options_.cache_timeout);
-  EXPECT_TRUE(At(355).read_metadata);
+  EXPECT_TRUE(At(405).read_metadata);
   EXPECT_EQ(core_->NextWork(), Ms(1000)) << "and none is timed while they are under way";
-  OnMetadata(Ms(356), Pair(1024, 512), {});
-  EXPECT_EQ(core_->NextWork(), Ms(356) + options_.cache_timeout);
-  EXPECT_TRUE(At(706).read_metadata) << "no further round before the first one's end";
+  OnMetadata(Ms(406), Pair(1024, 512), {});
+  EXPECT_EQ(core_->NextWork(), Ms(406) + options_.cache_timeout);
+  EXPECT_TRUE(At(806).read_metadata) << "no further round before the first one's end";
   EXPECT_EQ(counters_.rounds_ahead, 1);
 }
 
