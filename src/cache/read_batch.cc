@@ -95,6 +95,7 @@ void ReadBatch::SetHedge() {
 }
 
 void ReadBatch::Hedge() {
+  if (TimeIsOver()) return;
   int64_t waiting = 0;
   for (const Item& item : items_) {
     if (item.finished || !item.core.CanHedge()) continue;
@@ -219,14 +220,17 @@ void ReadBatch::OnAnswer(uint32_t index, uint8_t replica, const KeyAnswer& answe
     case KeyOutcome::kTorn:
     case KeyOutcome::kContradicts:
     case KeyOutcome::kFailed:
-      // OnDeadline, which is due, is what ends it: it is late, and nobody else is asked. A fabric
-      // read's time is as long as a batch's may be, so a thread that ran late may see this first.
-      if (context_.loop.Now() >= deadline_at_) return;
+      // A fabric read's time is as long as a batch's may be: a thread that ran late may see first
+      // that it has failed, but it is late.
+      if (TimeIsOver()) return;
       ask = item.core.OnError(replica);
       break;
   }
-  if (item.chunk() != nullptr && ask != 0) ++context_.counters.widened_reads;
-  Ask(index, ask);
+  if (ask != 0) {
+    if (TimeIsOver()) return;
+    if (item.chunk() != nullptr) ++context_.counters.widened_reads;
+    Ask(index, ask);
+  }
   if (!item.core.done() || item.finished) return;
   FinishItem(item);
   if (unfinished_ == 0 && !asking_) Finish();

@@ -72,6 +72,8 @@ class ReadBatch {
   void SetHedge();
   void Hedge();
   void OnDeadline();
+  // Then nobody else is asked: OnDeadline, which is due, ends what is not finished.
+  bool TimeIsOver() const { return context_.loop.Now() >= deadline_at_; }
   // Of a relaxed chunk read: sends it to a slow replica, too, if that is due.
   void Probe(const Item& item);
   void Ask(uint32_t index, Mask replicas);
