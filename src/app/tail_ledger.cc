@@ -79,8 +79,13 @@ Result<TailLedger> TailLedger::Recover(const std::vector<TailRun>& runs, int64_t
     const int64_t to = i + 1 < runs.size() ? std::min(runs[i + 1].byte, end) : end;
     const int64_t bytes = to - runs[i].byte;
     place.offset += bytes;
-    if (bytes > 0) ledger.last_ = place.key;
-    ledger.places_[place.key] = place;
+    FilePlace& known = ledger.places_[place.key];
+    if (bytes > 0) {
+      ledger.last_ = place.key;
+    } else if (ledger.last_ == place.key && known.offset != place.offset) {
+      ledger.last_.reset();  // it was truncated behind them
+    }
+    known = place;
   }
   return ledger;
 }

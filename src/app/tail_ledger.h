@@ -78,7 +78,8 @@ class TailLedger {
   int64_t end() const { return end_; }
   // How far each file is, without order.
   std::vector<FilePlace> Places() const;
-  // Which the last bytes of the shard are of, if the runs that were recovered say so.
+  // Which the last bytes of the shard are of, if the runs that were recovered say so, and it stands
+  // behind them: it does not any more where it was truncated since.
   const std::optional<FileKey>& last() const { return last_; }
 
   // Bytes of a file are going to be published: from `from` to `to`. True: not before runs() is

@@ -93,6 +93,8 @@ TEST(TailLedger, WhatIsObservedHoldsWhenWhatCameBeforeIsDurable) {
       Recover(kept, 40).Places(),
       ::testing::ElementsAre(FilePlace{.key = {"/a", 1, 7}, .offset = 40, .mark = {}, .seen = 0}));
   EXPECT_THAT(Recover(kept, 50).Places(), ::testing::ElementsAre(At("/a", 0), At("/a", 50, 8)));
+  EXPECT_EQ(Recover(kept, 49).last(), At("/a", 0).key);
+  EXPECT_EQ(Recover(kept, 50).last(), std::nullopt) << "no bytes of it are where it stands now";
   EXPECT_TRUE(ledger.Add(At("/a", 0), At("/a", 9))) << "that the file began anew may not be kept";
   EXPECT_FALSE(ledger.Add(At("/a", 9), At("/a", 12)));
 }
