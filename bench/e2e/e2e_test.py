@@ -76,12 +76,18 @@ class Rows(unittest.TestCase):
             self.assertEqual(sampler.between(begin, end), used)
 
     def test_a_row_is_not_ok_when_a_message_is_missing_or_somebody_failed(self):
-        for system in (FakeSystem(self.consumer(consumed(4))),
-                       FakeSystem(self.consumer(consumed(5, error="broken"))),
-                       FakeSystem(self.consumer(consumed(5)) + "; exit 1"),
-                       FakeSystem(self.consumer(consumed(5)), f"echo '{json.dumps(produced(5, error='full'))}'")):
+        for system, why in (
+                (FakeSystem(self.consumer(consumed(4))), "2 of 2 consumers do not have 5 messages .one has 4"),
+                (FakeSystem(self.consumer(consumed(5, error="broken"))), "2 of 2 .* failed: broken"),
+                (FakeSystem(self.consumer(consumed(5)) + "; exit 1"), "2 of 2 .* failed: they say why above"),
+                (FakeSystem(self.consumer(consumed(5, gaps=2))), "gaps: 4"),
+                (FakeSystem(self.consumer(consumed(5)), f"echo '{json.dumps(produced(5, error='full'))}'"),
+                 "the producer failed: full")):
             with self.subTest(system.commands):
-                self.assertFalse(self.measure(system)["ok"])
+                row = self.measure(system)
+                self.assertFalse(row["ok"])
+                self.assertEqual(len(row["wrong"]), 1)
+                self.assertRegex(row["wrong"][0], why)
 
     def test_whoever_is_left_is_ended_when_a_consumer_does_not_start(self):
         # The first to come is ready and waits for ever, the second one is not.

@@ -200,6 +200,26 @@ def collect(readers):
     return outputs
 
 
+def wrong_with(produced, results):
+    """What keeps a row from being ok, in words; empty if nothing does."""
+    wrong = []
+    if not produced["ok"]:
+        wrong.append(f"the producer failed: {produced['error'] or 'it says why above'}")
+    failed = [r for r in results if not r["ok"]]
+    if failed:
+        wrong.append(f"{len(failed)} of {len(results)} processes of consumers failed: "
+                     f"{failed[0]['error'] or 'they say why above'}")
+    for what in ("gaps", "repeats", "foreign"):
+        if total := sum(r[what] for r in results):
+            wrong.append(f"{what}: {total}")
+    each = [e["messages"] for r in results for e in r["each"]]
+    short = [n for n in each if n != produced["messages"]]
+    if short:
+        wrong.append(f"{len(short)} of {len(each)} consumers do not have {produced['messages']} messages "
+                     f"(one has {min(short)}); who gets nothing for a while ends")
+    return wrong
+
+
 def summary(row, produced, results, cpu, fdatasync):
     """`row` with what was measured."""
     cdf = add_cdfs([r["delay_cdf"] for r in results])
@@ -207,7 +227,6 @@ def summary(row, produced, results, cpu, fdatasync):
     delivered = sum(r["bytes"] for r in results)
     each = [e for r in results for e in r["each"]]
     rates = [e["mb_per_s"] for e in each]
-    complete = all(e["messages"] == produced["messages"] for e in each)
     gb = max(delivered, 1) / 1e9
     row |= {
         "held_mb_per_s": produced["held_mb_per_s"],
@@ -226,9 +245,9 @@ def summary(row, produced, results, cpu, fdatasync):
         "gaps": sum(r["gaps"] for r in results),
         "repeats": sum(r["repeats"] for r in results),
         "foreign": sum(r["foreign"] for r in results),
-        "complete": complete,
-        "ok": complete and produced["ok"] and all(r["ok"] for r in results),
+        "wrong": wrong_with(produced, results),
     }
+    row["ok"] = not row["wrong"]
     if "shadow_bytes" in produced:
         row |= {
             "roll_overs": produced["files"] - 1,

@@ -68,7 +68,7 @@ def rows_of(loads, systems, args):
                        "asked_mb_per_s": rate, "durability": getattr(system, "durability", "page-cache"),
                        "seconds": args.seconds, "warmup": warm_up_of(args, mode, rate, consumers),
                        # Who shares two cores with many others may wait long for his turn.
-                       "idle": 1.5 if consumers <= 64 else 5}
+                       "idle": 1.5 if consumers < 64 else 5}
                 rows.append((system, row))
     return rows
 
@@ -90,7 +90,7 @@ def show(row):
             f"{row['p99_ms']:>8.2f} {row['p999_ms']:>8.2f} {f['p50_us'] / 1e3:>11.2f} /"
             f"{f['p99_us'] / 1e3:>9.2f} {row['gbit_per_s']:>7.2f} {row['slowest_share']:>7.2f} "
             f"{row['server_cpu_s_per_gb']:>8.3f} {row['consumer_cpu_s_per_gb']:>8.3f} "
-            f"{' '.join(amplification)}  {'' if row['ok'] else 'NOT OK'}")
+            f"{' '.join(amplification)}" + "".join(f"\n  NOT OK: {wrong}" for wrong in row["wrong"]))
 
 
 def start_peers(args, folder):

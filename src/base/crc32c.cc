@@ -7,6 +7,8 @@
 #include <immintrin.h>
 #endif
 
+#include "tailcast/base/prefetch.h"
+
 // Polynomials over GF(2) modulo P, the Castagnoli polynomial, are kept bit-reflected: bit 31 is the
 // coefficient of x^0. Appending n zero bytes to a message multiplies its (unfinished) checksum by
 // x^(8n); the sum of two messages of equal length has the sum of their checksums. Hence a long
@@ -103,7 +105,9 @@ bool Crc32cHasAvx512() {
 
 namespace {
 
-constexpr size_t kLaneWordsMax = 256;
+constexpr size_t kLaneWordsMax = 64;
+// What 3 KB take to check is as long as memory takes to answer.
+constexpr size_t kAheadBytes = 3072;
 
 // The carry-less product of two reflected 32-bit polynomials, read as a 64-bit message, stands for
 // a * b * x, and the crc instruction multiplies by another x^32. So the factor for moving a lane
@@ -135,11 +139,26 @@ __attribute__((target("sse4.2,pclmul"))) uint32_t ExtendRawSse42(uint32_t crc, c
     uint64_t crc_a = crc;
     uint64_t crc_b = 0;
     uint64_t crc_c = 0;
-    for (size_t i = 0; i < words; ++i, a += 8, b += 8, c += 8) {
-      crc_a = _mm_crc32_u64(crc_a, Load64(a));
-      crc_b = _mm_crc32_u64(crc_b, Load64(b));
-      crc_c = _mm_crc32_u64(crc_c, Load64(c));
+    const auto step = [&](size_t at) __attribute__((always_inline, target("sse4.2,pclmul"))) {
+      crc_a = _mm_crc32_u64(crc_a, Load64(a + at));
+      crc_b = _mm_crc32_u64(crc_b, Load64(b + at));
+      crc_c = _mm_crc32_u64(crc_c, Load64(c + at));
+    };
+    // Three lanes are not the one stream that processors fetch ahead by themselves. What lies
+    // behind the end is mostly what is checked next.
+    auto ahead = reinterpret_cast<uintptr_t>(p) + kAheadBytes;
+    size_t i = 0;
+    for (; i + kCacheLineBytes / 8 <= words; i += kCacheLineBytes / 8) {
+      for (int lane = 0; lane < 3; ++lane, ahead += kCacheLineBytes) {
+        Prefetch(reinterpret_cast<const void*>(ahead));
+      }
+#pragma GCC unroll 8
+      for (size_t at = 0; at < kCacheLineBytes; at += 8) step(at);
+      a += kCacheLineBytes;
+      b += kCacheLineBytes;
+      c += kCacheLineBytes;
     }
+    for (; i < words; ++i, a += 8, b += 8, c += 8) step(0);
     const uint64_t moved = ClMul(static_cast<uint32_t>(crc_a), kLanePowers[2 * words]) ^
                            ClMul(static_cast<uint32_t>(crc_b), kLanePowers[words]);
     crc = static_cast<uint32_t>(crc_c ^ _mm_crc32_u64(0, moved));

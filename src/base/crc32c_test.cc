@@ -73,7 +73,7 @@ TEST(Crc32c, EveryImplementationAgreesOnEverySizeAndAlignment) {
 TEST(Crc32c, LongInputsCrossTheBlocksOfTheInterleavedLoop) {
   Rng rng(2);
   const std::string bytes = RandomBytes(rng, 100'000);
-  for (size_t size : {6143u, 6144u, 6145u, 12'288u, 65'536u, 99'999u}) {
+  for (size_t size : {1535u, 1536u, 1537u, 1728u, 6143u, 6144u, 6145u, 12'288u, 65'536u, 99'999u}) {
     const uint32_t expected = internal::Crc32cExtendTable(0, bytes.data(), size);
     EXPECT_EQ(Crc32c(std::string_view(bytes).substr(0, size)), expected);
     if (internal::Crc32cHasSse42()) {
