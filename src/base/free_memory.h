@@ -1,8 +1,8 @@
 // Memory that was freed goes back to the system: glibc keeps what lies below anything that is still
 // in use, so a process would stay as large as its worst backlog made it.
 //
-// Threads: one loop. Costs one timer, and a look at the allocator's counts unless much more became
-// free.
+// Threads: one loop. Costs one timer, and a look at the system's and the allocator's counts unless
+// much more became free.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,9 @@ namespace tailcast {
 // Gives free pages back. False: nothing was given back. A sanitizer's allocator keeps its own; then
 // always false.
 //
-// It does so when `least_bytes` more are free than after the last time: what the system got back
-// still counts as free, so that giving it back again would only cost.
+// It does so when at least `least_bytes` more lie idle than were left the last time: pages that the
+// process has and the allocator does not use. What the allocator counts as free would not do: the
+// system has the pages of some of it, which are back after the next burst.
 class FreeMemory {
  public:
   explicit FreeMemory(int64_t least_bytes) : least_bytes_(least_bytes) {}
@@ -24,7 +25,7 @@ class FreeMemory {
 
  private:
   const int64_t least_bytes_;
-  int64_t given_back_ = 0;  // free bytes of which the system has the pages, at most
+  int64_t left_ = 0;  // idle bytes that could not be given back
 };
 
 // Has the allocator keep what was freed, 64 MiB at most, for the next buffer of that size. By

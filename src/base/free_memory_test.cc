@@ -51,6 +51,10 @@ TEST(FreeMemory, GoesBackThoughSomethingIsUsedAboveIt) {
   EXPECT_FALSE(memory.Return()) << "it is used again";
   blocks.clear();
   EXPECT_TRUE(memory.Return()) << "and free again";
+  for (int i = 0; i < kBlocks; ++i) blocks.emplace_back(100'000, 'x');
+  blocks.clear();
+  EXPECT_TRUE(memory.Return()) << "it was used and freed since the last look";
+  EXPECT_LT(ResidentBytes(), before - kBytes / 2);
 }
 
 TEST(FreeMemory, WhatIsKeptIsUsedAgainWithoutFaults) {
