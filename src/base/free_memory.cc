@@ -9,7 +9,7 @@
 namespace tailcast {
 namespace {
 constexpr Duration kEvery = Duration::Seconds(10);
-constexpr int64_t kLeastBytes = 16 << 20;
+constexpr int64_t kLeastBytes = 4 << 20;
 constexpr int kKeptBytes = 64 << 20;
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)

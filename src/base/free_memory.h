@@ -33,7 +33,7 @@ class FreeMemory {
 // are written over at once. For programs, at their start; what is kept is given back by Return.
 void KeepFreedMemory();
 
-// Looks every ten seconds, for 16 MiB.
+// Looks every ten seconds, for 4 MiB.
 class FreeMemoryKeeper {
  public:
   explicit FreeMemoryKeeper(EventLoop& loop);
