@@ -200,8 +200,8 @@ def collect(readers):
     return outputs
 
 
-def wrong_with(produced, results):
-    """What keeps a row from being ok, in words; empty if nothing does."""
+def wrong_with(row, produced, results, each):
+    """What keeps a row from being ok, in words; empty if nothing does. `each`: consumers of all processes."""
     wrong = []
     if not produced["ok"]:
         wrong.append(f"the producer failed: {produced['error'] or 'it says why above'}")
@@ -210,11 +210,10 @@ def wrong_with(produced, results):
         wrong.append(f"{len(failed)} of {len(results)} processes of consumers failed: "
                      f"{failed[0]['error'] or 'they say why above'}")
     for what in ("gaps", "repeats", "foreign"):
-        if total := sum(r[what] for r in results):
-            wrong.append(f"{what}: {total}")
-    each = [e["messages"] for r in results for e in r["each"]]
-    short = [n for n in each if n != produced["messages"]]
-    if short:
+        if row[what]:
+            wrong.append(f"{what}: {row[what]}")
+    if not row["complete"]:
+        short = [e["messages"] for e in each if e["messages"] != produced["messages"]]
         wrong.append(f"{len(short)} of {len(each)} consumers do not have {produced['messages']} messages "
                      f"(one has {min(short)}); who gets nothing for a while ends")
     return wrong
@@ -245,8 +244,9 @@ def summary(row, produced, results, cpu, fdatasync):
         "gaps": sum(r["gaps"] for r in results),
         "repeats": sum(r["repeats"] for r in results),
         "foreign": sum(r["foreign"] for r in results),
-        "wrong": wrong_with(produced, results),
+        "complete": all(e["messages"] == produced["messages"] for e in each),
     }
+    row["wrong"] = wrong_with(row, produced, results, each)
     row["ok"] = not row["wrong"]
     if "shadow_bytes" in produced:
         row |= {

@@ -8,10 +8,9 @@ each cell check every message.
 
 Run:     ./dev soak [--seconds 600] [--mb-per-s 40] [--file-mib 64] [--keep-mib 512] [--kill SECONDS]
 Expect:  as long as asked. No cell ever holds more than what is kept and two message files, index
-         included; no process grows by more than a tenth, and 4 MiB, from the second third to the last
-         one; every message arrives in every cell, in order. With --kill a second of the stream more:
-         a cell whose scheduler was killed deletes nothing until the next one has heard what may go,
-         while the writers copy on.
+         included; no process grows; every message arrives in every cell, in order. With --kill a second
+         of the stream more: a cell whose scheduler was killed deletes nothing until the next one has
+         heard what may go, while the writers copy on.
 
 A process grows if the least that it had in the last third is more than the least in the third before,
 by a tenth and 4 MiB. Not on average: a writer whose disk is behind holds what it received, 48 MiB for

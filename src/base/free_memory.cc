@@ -1,10 +1,10 @@
 #include "tailcast/base/free_memory.h"
 
 #include <malloc.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
+
+#include "tailcast/base/resident_memory.h"
 
 namespace tailcast {
 namespace {
@@ -16,12 +16,8 @@ constexpr int kKeptBytes = 64 << 20;
 // What the process has of its own in memory and nobody uses; with it stacks and the like, and less
 // what is in use and was never touched.
 int64_t IdleBytes() {
-  std::ifstream statm("/proc/self/statm");
-  int64_t all = 0, resident = 0, shared = 0;
-  statm >> all >> resident >> shared;
   const struct mallinfo2 info = mallinfo2();
-  return (resident - shared) * sysconf(_SC_PAGESIZE) -
-         static_cast<int64_t>(info.uordblks + info.hblkhd);
+  return ReadResidentMemory().own - static_cast<int64_t>(info.uordblks + info.hblkhd);
 }
 #endif
 

@@ -1,8 +1,7 @@
 // Memory that was freed goes back to the system: glibc keeps what lies below anything that is still
 // in use, so a process would stay as large as its worst backlog made it.
 //
-// Threads: one loop. Costs one timer, and a look at the system's and the allocator's counts unless
-// much more became free.
+// Threads: one loop. Costs one timer, and a look at the system's and the allocator's counts.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +15,8 @@ namespace tailcast {
 // always false.
 //
 // It does so when at least `least_bytes` more lie idle than were left the last time: pages that the
-// process has and the allocator does not use. What the allocator counts as free would not do: the
-// system has the pages of some of it, which are back after the next burst.
+// process has and the allocator does not use. The allocator counts as free also what the system has
+// got back already, so its count alone does not show that a burst has fetched those pages again.
 class FreeMemory {
  public:
   explicit FreeMemory(int64_t least_bytes) : least_bytes_(least_bytes) {}

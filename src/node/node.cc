@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <fstream>
 #include <map>
 #include <string_view>
 #include <utility>
@@ -11,6 +10,7 @@
 
 #include "tailcast/base/log.h"
 #include "tailcast/base/nearest.h"
+#include "tailcast/base/resident_memory.h"
 #include "tailcast/base/rng.h"
 #include "tailcast/base/strong.h"
 #include "tailcast/cache/client_metrics.h"
@@ -52,24 +52,6 @@ Result<std::vector<v1::TreeEdge>> PlanTree(const cell::Topology& topology,
     edges.push_back(std::move(edge));
   }
   return edges;
-}
-
-// Memory of this process that is in RAM, in bytes; 0: not known. Pages of the program itself, which
-// all its processes share, and of files count in neither.
-struct Memory {
-  int64_t own = 0;     // nobody else has it
-  int64_t shared = 0;  // mapped from elsewhere: caches, of which a reader maps what it reads
-};
-Memory ResidentMemory() {
-  std::ifstream in("/proc/self/status");
-  Memory memory;
-  for (std::string name; in >> name;) {
-    int64_t kilobytes = 0;
-    if (name != "RssAnon:" && name != "RssShmem:") continue;
-    in >> kilobytes;
-    (name == "RssAnon:" ? memory.own : memory.shared) = kilobytes << 10;
-  }
-  return memory;
 }
 
 std::string NameIn(const std::string& process, const std::vector<Role>& roles, Role role) {
@@ -400,7 +382,7 @@ void Node::EndFor(Status why) {
 std::string Node::StatusJson() const {
   nlohmann::json roles = nlohmann::json::array();
   for (Role role : roles_) roles.push_back(RoleName(role));
-  const Memory memory = ResidentMemory();
+  const ResidentMemory memory = ReadResidentMemory();
   nlohmann::json json = {{"cell", config_.cell},
                          {"name", config_.name},
                          {"roles", roles},
