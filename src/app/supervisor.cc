@@ -99,7 +99,7 @@ Status Supervisor::Spawn(Child& child) {
     // The children of a supervisor that is killed end too.
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(127);
-    setpgid(0, 0);  // Ctrl-C is for the supervisor
+    setsid();  // Ctrl-C is for the supervisor; and RunBeforeOthers raises a session that is led
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, nullptr);

@@ -68,6 +68,14 @@ class SupervisorTest : public ::testing::Test {
   Supervisor supervisor_{[this](const std::string& s) { said_.push_back(s); }};
 };
 
+// So that Ctrl-C is for the supervisor, and a cache can run before others.
+TEST_F(SupervisorTest, EachChildLeadsASessionOfItsOwn) {
+  ASSERT_TRUE(supervisor_.Start({"sleeper", "/bin/sleep", {"sleep", "1000"}, "/dev/null"}).ok());
+  const pid_t child = supervisor_.PidOf("sleeper");
+  EXPECT_TRUE(Until([&] { return getsid(child) == child; }));
+  EXPECT_EQ(getpgid(child), child);
+}
+
 TEST_F(SupervisorTest, StartsAgainWhatWasKilledAndSaysSo) {
   ASSERT_TRUE(supervisor_.Start({"sleeper", "/bin/sleep", {"sleep", "1000"}, "/dev/null"}).ok());
   const pid_t first = supervisor_.PidOf("sleeper");

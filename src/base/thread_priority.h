@@ -9,8 +9,10 @@ namespace tailcast {
 // its steps would queue behind them. Who was given another priority keeps it. Returns whether it
 // runs before others now.
 //
-// Nice counts among the threads of one session (kernel.sched_autogroup_enabled) or control group:
-// docs/caches.md, "Priority".
+// Nice counts among the threads of one session where Linux shares out the processors by sessions
+// (kernel.sched_autogroup_enabled): so the session that this process leads, if it does, runs before
+// others of nice 0, too, all of it and for good. One that another process leads is not ours to
+// raise: there, as in a control group, nice counts inside (docs/caches.md, "Priority").
 bool RunBeforeOthers();
 
 // For a thread that such a one began, and nobody waits for: at nice 0 again. (Who was given the
