@@ -15,7 +15,7 @@ import subprocess
 import tempfile
 import time
 
-from measure import Failed, end, log, spawn
+from measure import Failed, end, log, run_before_others, spawn
 
 VERSION = "4.1.0"
 COORDINATES = [("org.apache.kafka", "kafka_2.13", VERSION),
@@ -114,6 +114,7 @@ def free_ports(count):
 
 class Kafka:
     name = "kafka"
+    before_producer = staticmethod(run_before_others)
 
     def __init__(self, load, jars, folder, partitions):
         """`load`: the load generator. `jars`: None: fetched."""
@@ -141,7 +142,8 @@ class Kafka:
             stdout=self.log, stderr=subprocess.STDOUT)
         if formatted.returncode != 0:
             raise Failed(f"Kafka's storage could not be formatted:\n{self.said()}")
-        self.process = spawn([*java, "kafka.Kafka", config], stdout=self.log, stderr=subprocess.STDOUT)
+        self.process = spawn([*java, "kafka.Kafka", config], stdout=self.log, stderr=subprocess.STDOUT,
+                             preexec_fn=run_before_others)
         deadline = time.monotonic() + START_SECONDS
         while not self.listens(port):
             if self.process.poll() is not None or time.monotonic() > deadline:
