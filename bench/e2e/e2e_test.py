@@ -32,7 +32,6 @@ def produced(messages, **more):
 class FakeSystem:
     """Its processes are shells that print what they are told."""
     name = "fake"
-    before_producer = None
 
     def __init__(self, consume, produce=f"echo '{json.dumps(produced(5))}'"):
         self.commands = {"consume": consume, "produce": produce}

@@ -35,6 +35,7 @@
 
 #include "tailcast/app/load_measure.h"
 #include "tailcast/base/histogram.h"
+#include "tailcast/base/thread_priority.h"
 #include "tailcast/base/time.h"
 
 namespace tailcast::bench {
@@ -180,6 +181,7 @@ struct Acks {
 };
 
 int Produce(const Options& options) {
+  RunBeforeOthers();  // as tailcast's producer, and so do the threads of librdkafka
   Acks acks;
   const Owned<rd_kafka_t> handle = Connect(
       RD_KAFKA_PRODUCER, options, {},

@@ -35,16 +35,6 @@ def spawn(command, **options):
     return subprocess.Popen([str(word) for word in command], text=True, start_new_session=True, **options)
 
 
-def run_before_others():
-    """In a process that is about to begin: what tailcast's caches and producers give themselves (docs/caches.md,
-    "Priority"), if it may. For who is measured beside them."""
-    try:
-        os.setpriority(os.PRIO_PROCESS, 0, -10)
-        pathlib.Path("/proc/self/autogroup").write_text("-10")
-    except OSError:
-        pass  # nor may tailcast
-
-
 def end(process, how=signal.SIGTERM, timeout=30):
     """Ends a process that may have ended; kills it when it does not end in time."""
     if process.poll() is None:
@@ -177,7 +167,7 @@ def load(system, stream, row, folder):
                 raise Failed(f"a consumer of {system.name} did not become ready; it says why above")
         sampler = FdatasyncSampler(folder, 0.02)
         cpu = CpuSampler(system.server_pids(), 0.1)
-        producer = spawn(system.produce(stream, row), stdout=subprocess.PIPE, preexec_fn=system.before_producer)
+        producer = spawn(system.produce(stream, row), stdout=subprocess.PIPE)
         produced = last_json(producer.communicate()[0], f"the producer of {system.name}")
         outputs = collect(readers)
     finally:

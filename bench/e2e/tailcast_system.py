@@ -16,7 +16,6 @@ clusters:
 
 class Tailcast:
     name = "tailcast"
-    before_producer = None  # it sees to its priority itself
 
     def __init__(self, binary, folder, durability):
         self.binary, self.durability = binary, durability

@@ -1,6 +1,5 @@
 #include "tailcast/base/thread_priority.h"
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -85,11 +84,7 @@ int OfChildsSession(const std::function<void()>& first) {
   return WEXITSTATUS(status) - 100;
 }
 
-void GiveSession(const char* nice) {
-  const int file = open("/proc/self/autogroup", O_WRONLY | O_CLOEXEC);
-  (void)!write(file, nice, std::string(nice).size());
-  close(file);
-}
+void GiveSession(int nice) { std::ofstream("/proc/self/autogroup") << nice; }
 
 // Where neither a test's session nor a thread may be raised, that it isn't is all there is to see.
 class SessionTest : public ::testing::Test {
@@ -98,7 +93,7 @@ class SessionTest : public ::testing::Test {
     if (OfChildsSession([] {}) != 0) GTEST_SKIP() << "this kernel doesn't group by sessions here";
     if (Own() != 0) GTEST_SKIP() << "these tests were given a priority";
   }
-  const int may_ = OfChildsSession([] { GiveSession("-10"); });
+  const int may_ = OfChildsSession([] { GiveSession(-10); });
 };
 
 TEST_F(SessionTest, TheOneThatTheProcessLeadsRunsBeforeOthersToo) {
@@ -125,7 +120,7 @@ TEST_F(SessionTest, OneThatAnotherProcessLeadsIsLeftAlone) {
 
 TEST_F(SessionTest, OneThatWasGivenAnotherPriorityKeepsIt) {
   EXPECT_EQ(OfChildsSession([] {
-              GiveSession("5");
+              GiveSession(5);
               RunBeforeOthers();
             }),
             5);
