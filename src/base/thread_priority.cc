@@ -10,6 +10,7 @@ namespace tailcast {
 namespace {
 
 constexpr int kBeforeOthers = -10;
+constexpr int kLowered = -5;
 constexpr char kSession[] = "/proc/self/autogroup";
 
 int Own() { return getpriority(PRIO_PROCESS, 0); }
@@ -20,12 +21,12 @@ void Change(int from, int to) {
 
 // The file says "/autogroup-4 nice 0", or nothing: in a control group, or where the kernel does not
 // group by sessions.
-void RaiseOwnSession() {
+void ChangeSession(int from, int to) {
   if (getsid(0) != getpid()) return;
   std::string name, word;
   int nice = 0;
-  if (std::ifstream(kSession) >> name >> word >> nice && nice == 0) {
-    std::ofstream(kSession) << kBeforeOthers;
+  if (std::ifstream(kSession) >> name >> word >> nice && nice == from) {
+    std::ofstream(kSession) << to;
   }
 }
 
@@ -33,9 +34,12 @@ void RaiseOwnSession() {
 
 bool RunBeforeOthers() {
   Change(0, kBeforeOthers);
-  if (Own() == kBeforeOthers) RaiseOwnSession();
+  if (Own() == kBeforeOthers) ChangeSession(0, kBeforeOthers);
   return Own() < 0;
 }
 void RunAmongOthers() { Change(kBeforeOthers, 0); }
+
+void LowerSession() { ChangeSession(kBeforeOthers, kLowered); }
+void RaiseSession() { ChangeSession(kLowered, kBeforeOthers); }
 
 }  // namespace tailcast

@@ -19,4 +19,10 @@ bool RunBeforeOthers();
 // very priority that RunBeforeOthers sets loses it, too.)
 void RunAmongOthers();
 
+// The session that RunBeforeOthers raised has less from now on: nice -5, a third of the share that
+// it had; or the whole again. Another one, and one that was given another priority, stays as it is.
+// (That of a user who gave it the very -5 is raised, too.)
+void LowerSession();
+void RaiseSession();
+
 }  // namespace tailcast

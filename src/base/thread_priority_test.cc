@@ -126,6 +126,33 @@ TEST_F(SessionTest, OneThatWasGivenAnotherPriorityKeepsIt) {
             5);
 }
 
+TEST_F(SessionTest, IsLoweredAndRaisedAgain) {
+  const int lowered = may_ == 0 ? 0 : -5;
+  EXPECT_EQ(OfChildsSession([] {
+              RunBeforeOthers();
+              LowerSession();
+              LowerSession();
+            }),
+            lowered);
+  EXPECT_EQ(OfChildsSession([] {
+              RunBeforeOthers();
+              LowerSession();
+              RaiseSession();
+            }),
+            may_);
+}
+
+TEST_F(SessionTest, OneThatWasNotRaisedIsNotLowered) {
+  EXPECT_EQ(OfChildsSession(LowerSession), 0);
+  EXPECT_EQ(OfChildsSession(RaiseSession), 0);
+  EXPECT_EQ(OfChildsSession([] {
+              RunBeforeOthers();
+              GiveSession(5);
+              LowerSession();
+            }),
+            5);
+}
+
 TEST_F(SessionTest, AThreadThatWasGivenAnotherPriorityRaisesNone) {
   EXPECT_EQ(OfChildsSession([] {
               (void)setpriority(PRIO_PROCESS, 0, 5);

@@ -20,6 +20,7 @@
 #include "tailcast/base/thread_priority.h"
 #include "tailcast/cell/stream_watch.h"
 #include "tailcast/cell/user_reporter.h"
+#include "tailcast/producer/bulk_core.h"
 #include "tailcast/producer/file_limits.h"
 #include "tailcast/producer/intake.h"
 #include "tailcast/producer/notify.h"
@@ -383,6 +384,7 @@ class Producer::Impl {
     if (agent.state() == ProducerAgent::State::kStopped) intake_.Stop(number, agent.status());
     if (agent.trouble().ok() && troubled_.erase(number) > 0) intake_.SetTrouble(number, OkStatus());
     Batch batch = intake_.Take(number);
+    if (runs_before_others_) GiveWayInBulk(static_cast<int64_t>(batch.bytes.size()));
     if (const auto stopped = intake_.stopped(number)) {
       Fail(batch, *stopped);
     } else if (!batch.messages.empty()) {
@@ -391,6 +393,14 @@ class Producer::Impl {
     }
     intake_.TellFrom(number, agent.bytes_before_progress());
     intake_.Wake();
+  }
+
+  // Each byte is taken by all consumers. Who writes as many as it can, before all of them, takes
+  // the time from them in which they would, and they fall out of the caches. (Of several producers
+  // in one process the last that began or ended to do that decides.)
+  void GiveWayInBulk(int64_t bytes) {
+    if (!bulk_.Add(bytes, ReadMonotonicClock())) return;
+    bulk_.in_bulk() ? LowerSession() : RaiseSession();
   }
 
   static void Fail(Batch& batch, const Status& status) {
@@ -470,6 +480,7 @@ class Producer::Impl {
       Fail(batch, FailedPreconditionError("the producer is closed"));
     }
     intake_.Wake();
+    if (bulk_.in_bulk()) RaiseSession();  // of a process that goes on
   }
 
   // Runs `task` on the loop and waits for it.
@@ -497,6 +508,7 @@ class Producer::Impl {
   bool runs_before_others_ = false;     // the same
   EventLoop* loop_ = nullptr;
   std::unique_ptr<session::Session> session_;                 // loop only
+  BulkCore bulk_;                                             // loop only
   std::set<int32_t> troubled_;                                // loop only
   FileLimits limits_;                                         // loop only; 0: none, as the options
   std::unique_ptr<cell::StreamWatch> watch_;                  // loop only
