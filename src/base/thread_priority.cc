@@ -1,17 +1,13 @@
 #include "tailcast/base/thread_priority.h"
 
 #include <sys/resource.h>
-#include <unistd.h>
 
-#include <fstream>
-#include <string>
+#include "tailcast/base/session_priority.h"
 
 namespace tailcast {
 namespace {
 
 constexpr int kBeforeOthers = -10;
-constexpr int kLowered = -5;
-constexpr char kSession[] = "/proc/self/autogroup";
 
 int Own() { return getpriority(PRIO_PROCESS, 0); }
 
@@ -19,27 +15,13 @@ void Change(int from, int to) {
   if (Own() == from) (void)setpriority(PRIO_PROCESS, 0, to);
 }
 
-// The file says "/autogroup-4 nice 0", or nothing: in a control group, or where the kernel does not
-// group by sessions.
-void ChangeSession(int from, int to) {
-  if (getsid(0) != getpid()) return;
-  std::string name, word;
-  int nice = 0;
-  if (std::ifstream(kSession) >> name >> word >> nice && nice == from) {
-    std::ofstream(kSession) << to;
-  }
-}
-
 }  // namespace
 
 bool RunBeforeOthers() {
   Change(0, kBeforeOthers);
-  if (Own() == kBeforeOthers) ChangeSession(0, kBeforeOthers);
+  if (Own() == kBeforeOthers) RaiseOwnSession();
   return Own() < 0;
 }
 void RunAmongOthers() { Change(kBeforeOthers, 0); }
-
-void LowerSession() { ChangeSession(kBeforeOthers, kLowered); }
-void RaiseSession() { ChangeSession(kLowered, kBeforeOthers); }
 
 }  // namespace tailcast

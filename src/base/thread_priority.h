@@ -9,20 +9,14 @@ namespace tailcast {
 // its steps would queue behind them. Who was given another priority keeps it. Returns whether it
 // runs before others now.
 //
-// Nice counts among the threads of one session where Linux shares out the processors by sessions
-// (kernel.sched_autogroup_enabled): so the session that this process leads, if it does, runs before
-// others of nice 0, too, all of it and for good. One that another process leads is not ours to
-// raise: there, as in a control group, nice counts inside (docs/caches.md, "Priority").
+// Nice counts among the threads of one session where Linux shares out the processors by sessions:
+// so the session that this process leads runs before others, too (session_priority.h). One that
+// another process leads is not ours to raise: there, as in a control group, nice counts inside
+// (docs/caches.md, "Priority").
 bool RunBeforeOthers();
 
 // For a thread that such a one began, and nobody waits for: at nice 0 again. (Who was given the
 // very priority that RunBeforeOthers sets loses it, too.)
 void RunAmongOthers();
-
-// The session that RunBeforeOthers raised has less from now on: nice -5, a third of the share that
-// it had; or the whole again. Another one, and one that was given another priority, stays as it is.
-// (That of a user who gave it the very -5 is raised, too.)
-void LowerSession();
-void RaiseSession();
 
 }  // namespace tailcast

@@ -15,7 +15,9 @@ class BulkCoreTest : public ::testing::Test {
     int changes = 0;
     for (int i = 0; i < seconds * 100; ++i) {
       at_us_ += 10'000;
-      changes += core_.Add(bytes_per_second / 100, MonotonicTime::FromMicros(at_us_)) ? 1 : 0;
+      const bool before = core_.in_bulk();
+      (void)core_.Add(bytes_per_second / 100, MonotonicTime::FromMicros(at_us_));
+      changes += core_.in_bulk() != before ? 1 : 0;
     }
     return changes;
   }
@@ -51,7 +53,6 @@ TEST_F(BulkCoreTest, ABurstOfLessThanASecondsWorthIsNone) {
   }
 }
 
-// What comes first after a pause, however large, is flushed by one that is not in bulk.
 TEST_F(BulkCoreTest, OneThatWasSilentIsNoneWithTheFirstThatComes) {
   Write(80'000'000, 3);
   at_us_ += 60'000'000;
@@ -59,8 +60,19 @@ TEST_F(BulkCoreTest, OneThatWasSilentIsNoneWithTheFirstThatComes) {
   EXPECT_FALSE(core_.in_bulk());
 }
 
+TEST_F(BulkCoreTest, SaysWhenASecondHasEnded) {
+  Write(4'000'000, 3);
+  int ends = 0;
+  for (int i = 0; i < 50; ++i) {
+    at_us_ += 100'000;
+    ends += core_.Add(1, MonotonicTime::FromMicros(at_us_)) ? 1 : 0;
+  }
+  EXPECT_EQ(ends, 5);
+}
+
 TEST_F(BulkCoreTest, TheFirstMessageOfAllIsNone) {
-  EXPECT_FALSE(core_.Add(kBulkBytes, MonotonicTime::FromMicros(kStart)));
+  EXPECT_TRUE(core_.Add(kBulkBytes, MonotonicTime::FromMicros(kStart)));
+  EXPECT_FALSE(core_.in_bulk());
   EXPECT_EQ(Write(4'000'000, 10), 0);
 }
 

@@ -16,6 +16,7 @@
 #include "tailcast/base/metrics.h"
 #include "tailcast/base/rng.h"
 #include "tailcast/base/scope.h"
+#include "tailcast/base/session_priority.h"
 #include "tailcast/base/thread_loop.h"
 #include "tailcast/base/thread_priority.h"
 #include "tailcast/cell/stream_watch.h"
@@ -384,7 +385,7 @@ class Producer::Impl {
     if (agent.state() == ProducerAgent::State::kStopped) intake_.Stop(number, agent.status());
     if (agent.trouble().ok() && troubled_.erase(number) > 0) intake_.SetTrouble(number, OkStatus());
     Batch batch = intake_.Take(number);
-    if (runs_before_others_) GiveWayInBulk(static_cast<int64_t>(batch.bytes.size()));
+    if (runs_before_others_) CountForBulk(static_cast<int64_t>(batch.bytes.size()));
     if (const auto stopped = intake_.stopped(number)) {
       Fail(batch, *stopped);
     } else if (!batch.messages.empty()) {
@@ -395,12 +396,16 @@ class Producer::Impl {
     intake_.Wake();
   }
 
-  // Each byte is taken by all consumers. Who writes as many as it can, before all of them, takes
-  // the time from them in which they would, and they fall out of the caches. (Of several producers
-  // in one process the last that began or ended to do that decides.)
-  void GiveWayInBulk(int64_t bytes) {
+  // All consumers take each byte. Who writes as many as it can, before all of them, takes the time
+  // from them in which they would, and they fall out of the caches.
+  void CountForBulk(int64_t bytes) {
     if (!bulk_.Add(bytes, ReadMonotonicClock())) return;
-    bulk_.in_bulk() ? LowerSession() : RaiseSession();
+    if (!bulk_.in_bulk()) {
+      less_.reset();
+    } else if (!less_) {
+      less_.emplace();
+    }
+    SettleOwnSession();
   }
 
   static void Fail(Batch& batch, const Status& status) {
@@ -480,7 +485,7 @@ class Producer::Impl {
       Fail(batch, FailedPreconditionError("the producer is closed"));
     }
     intake_.Wake();
-    if (bulk_.in_bulk()) RaiseSession();  // of a process that goes on
+    less_.reset();
   }
 
   // Runs `task` on the loop and waits for it.
@@ -509,6 +514,7 @@ class Producer::Impl {
   EventLoop* loop_ = nullptr;
   std::unique_ptr<session::Session> session_;                 // loop only
   BulkCore bulk_;                                             // loop only
+  std::optional<LessForOwnSession> less_;                     // loop only; in bulk
   std::set<int32_t> troubled_;                                // loop only
   FileLimits limits_;                                         // loop only; 0: none, as the options
   std::unique_ptr<cell::StreamWatch> watch_;                  // loop only

@@ -19,7 +19,8 @@
 // Threads: every method from any thread, except the blocking ones, which must not be called from an
 // acknowledgement. Acknowledgements run on the producer's own thread: keep them short. In
 // the low-latency profile it runs before others where the process may set that (nice -10), and so
-// do threads that are begun on it.
+// do threads that are begun on it, and the session that the process leads, for good: the caller's
+// threads as well, less so while it writes much (docs/caches.md, "Priority").
 #pragma once
 
 #include <cstdint>

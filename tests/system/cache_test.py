@@ -2,16 +2,13 @@
 
 import json
 import os
-import pathlib
 import re
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 import unittest
 
-from harness import BINARY, ONE_CELL, TIME_FACTOR, SystemTest, Up, main, run
+from harness import ONE_CELL, TIME_FACTOR, SystemTest, Up, main, run
 
 
 class BadInput(SystemTest):
@@ -98,48 +95,6 @@ class Caches(SystemTest):
         self.assertRegex(text, r"metadata cache: configuration \d+, epoch 1; 4 of 4 replicas whole\n")
         only = self.ok("stat", "--instance", "data").decode()
         self.assertNotIn("metadata cache", only)
-
-    def test_who_writes_what_many_read_runs_before_them_if_it_may(self):
-        own = os.getpriority(os.PRIO_PROCESS, 0)
-        if own != 0:
-            self.skipTest(f"these tests were given a priority ({own}), and so was all that they begin")
-        may = subprocess.run([sys.executable, "-c", "import os\n"
-                              "try: os.setpriority(os.PRIO_PROCESS, 0, -10)\nexcept OSError: pass\n"
-                              "print(os.getpriority(os.PRIO_PROCESS, 0))"], stdout=subprocess.PIPE, check=True)
-        first = int(may.stdout)
-
-        def priorities(pid):
-            """Of each name of the process' threads."""
-            found = {}
-            for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
-                try:
-                    name = (task / "comm").read_text().strip()
-                    found.setdefault(name, set()).add(os.getpriority(os.PRIO_PROCESS, int(task.name)))
-                except OSError:  # it has ended
-                    continue
-            return found
-
-        for pid in self.up.pids("here", "cache").values():
-            seen = priorities(pid)
-            self.assertEqual((os.getpriority(os.PRIO_PROCESS, pid), seen["fabric-server"]), (first, {first}))
-            self.assertEqual(seen.get("fabric-pages", {0}), {0})
-        for role in ("scheduler", "reader", "writer"):  # what they catch up with may be much
-            for pid in self.up.pids("here", role).values():
-                self.assertEqual(set.union(*priorities(pid).values()), {0}, role)
-        for profile, expected in (("low-latency", first), ("standard", 0)):
-            with subprocess.Popen([BINARY, "produce", "--dir", self.up.dir, "--stream", "other", "--profile", profile],
-                                  stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
-                                  stderr=subprocess.DEVNULL) as producer:
-                producer.stdin.write(b"a line\n")
-                producer.stdin.flush()
-                end = time.monotonic() + 30 * TIME_FACTOR
-                while "storage-write" not in (seen := priorities(producer.pid)):
-                    self.assertLess(time.monotonic(), end, seen)
-                    time.sleep(0.05)
-                self.assertEqual((seen["producer"], seen["storage-write"]), ({expected}, {expected}), profile)
-                self.assertEqual(os.getpriority(os.PRIO_PROCESS, producer.pid), 0, "the caller's thread")
-                producer.stdin.close()
-                self.assertEqual(producer.wait(timeout=60 * TIME_FACTOR), 0)
 
     def test_scan_finds_the_names_of_keys_and_what_records_say(self):
         found = {c["cache"]: c for c in self.json("scan", "--limit", "0", "--stream", "flights")["caches"]}
