@@ -218,7 +218,7 @@ class Consume(OneCellTest):
                 there = [row["payload"] for row in self.rows(where, "--to", "end")]
             producer.send_signal(signal.SIGINT)
             said = producer.communicate()[1].decode()
-            durable = int(re.search(r"(\d+) messages durable", said).group(1))
+            durable = int(re.search(r"(\d+) messages? durable", said).group(1))
             self.assertEqual(producer.returncode, 0, said)
             self.assertLess(durable, 20000)
             there = [row["payload"] for row in self.rows(where, "--to", "end")]

@@ -86,7 +86,7 @@ class Stopped(SystemTest):
                 stopped.stderr.close()
                 stopped.stdout.close()
                 self.assertIn("another producer took it over", said)
-                durable = int(re.search(r"(\d+) messages durable", said).group(1))
+                durable = int(re.search(r"(\d+) messages? durable", said).group(1))
 
                 def is_right(got):
                     kept = len(got) - len(second)
