@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cinttypes>
+#include <cstdint>
 #include <cstdio>
 #include <utility>
 
@@ -78,6 +79,11 @@ Result<TailLedger> TailLedger::Recover(const std::vector<TailRun>& runs, int64_t
     }
     const int64_t to = i + 1 < runs.size() ? std::min(runs[i + 1].byte, end) : end;
     const int64_t bytes = to - runs[i].byte;
+    if (bytes > INT64_MAX - place.offset) {
+      return DataLossError(std::to_string(bytes) + " bytes were read from " +
+                           std::to_string(place.offset) +
+                           " on, more than a file may have: " + place.key.path);
+    }
     place.offset += bytes;
     FilePlace& known = ledger.places_[place.key];
     if (bytes > 0) {

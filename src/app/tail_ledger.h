@@ -72,7 +72,7 @@ struct TailRun {
 class TailLedger {
  public:
   // The shard ends at `end`, which was made of `runs`, in their order. DataLoss: it is shorter than
-  // they say.
+  // they say, or they say of a file what none can be.
   static Result<TailLedger> Recover(const std::vector<TailRun>& runs, int64_t end);
 
   int64_t end() const { return end_; }

@@ -55,6 +55,14 @@ TEST(TailLedger, WhereverTheStreamEndsTheRunsSayHowFarEachFileIs) {
 }
 
 // What is kept of a life before is none of the next one's runs.
+TEST(TailLedger, AFileOfMoreBytesThanAnyHasIsDamage) {
+  const std::vector<TailRun> runs = {{1000, At("/a", INT64_MAX - 10)}};
+  EXPECT_EQ(Recover(runs, 1010).Places().front().offset, INT64_MAX);
+  const auto ledger = TailLedger::Recover(runs, 1011);
+  EXPECT_TRUE(IsDataLoss(ledger.status()));
+  EXPECT_THAT(ledger.status().message(), HasSubstr("11 bytes were read from 9223372036854775797"));
+}
+
 TEST(TailLedger, AfterARecoveryTheFirstBytesAreANewRun) {
   TailLedger ledger = Recover({{100, At("/a", 0)}, {150, At("/b", 0)}}, 100);
   EXPECT_TRUE(ledger.Add(At("/a", 0), At("/a", 10)));
