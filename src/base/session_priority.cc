@@ -26,14 +26,15 @@ struct Given {
   int askers = 0;  // for less
 };
 
-// The members are trivial but for the mutex, which is never destroyed: threads may outlive main.
+// Never destroyed: threads may outlive main.
 Given& TheGiven() {
   static Given& given = *new Given;
   return given;
 }
 
-// Under the mutex. False: Linux says that it may be tried again.
-bool Give(Given& given, int nice) {
+// Under the mutex: what is asked for now. False: Linux says that it may be tried again.
+bool Give(Given& given) {
+  const int nice = given.askers > 0 ? kLess : kRaised;
   if (given.nice == nice) return true;
   // "/autogroup-4 nice 0", or nothing: in a control group, or where the kernel does not group.
   std::string name, word;
@@ -46,9 +47,9 @@ bool Give(Given& given, int nice) {
   return file.good() || errno != EAGAIN;
 }
 
-bool Settle(Given& given) {
-  if (given.nice == 0 || given.pid != getpid()) return true;
-  return Give(given, given.askers > 0 ? kLess : kRaised);
+// Under the mutex: the same, of one that was raised.
+void Settle(Given& given) {
+  if (given.nice != 0 && given.pid == getpid()) (void)Give(given);
 }
 
 }  // namespace
@@ -63,7 +64,7 @@ void RaiseOwnSession() {
         given.pid = getpid();
         given.nice = 0;
       }
-      if (given.nice != 0 || Give(given, given.askers > 0 ? kLess : kRaised)) return;
+      if (given.nice != 0 || Give(given)) return;
     }
     std::this_thread::sleep_for(kBetweenTries);
   }
@@ -73,20 +74,20 @@ LessForOwnSession::LessForOwnSession() {
   Given& given = TheGiven();
   const std::lock_guard lock(given.mutex);
   ++given.askers;
-  (void)Settle(given);
+  Settle(given);
 }
 
 LessForOwnSession::~LessForOwnSession() {
   Given& given = TheGiven();
   const std::lock_guard lock(given.mutex);
   --given.askers;
-  (void)Settle(given);
+  Settle(given);
 }
 
 void SettleOwnSession() {
   Given& given = TheGiven();
   const std::lock_guard lock(given.mutex);
-  (void)Settle(given);
+  Settle(given);
 }
 
 }  // namespace tailcast
